@@ -210,6 +210,31 @@ impl Components {
             .map(|component| (component, seen.get(component)))
             .filter(|(_, answer)| !matches!(answer, Answer::Found(_)))
             .collect();
+        self.wait_for(kyma, missing, waker);
+    }
+
+    /// Wakes a runtime when its registry has answered for a component that is installed. What the daemon notes on its
+    /// Manifest depends on that, so a comparison before is not the last one. Returns whether there is such a component.
+    pub(crate) fn wait_for_installed(
+        &self,
+        kyma: &Key,
+        plan: &RuntimePlan,
+        seen: &plan::Components,
+        waker: Waker<'_>,
+    ) -> bool {
+        let wanted = plan.deciding();
+        let wanted = wanted.iter().filter_map(|module| module.component.as_ref());
+        let pending: Vec<(&Component, &Answer)> = wanted
+            .filter(|component| seen.is_pending(component))
+            .map(|component| (component, &Answer::Pending))
+            .collect();
+        let is_waiting = !pending.is_empty();
+        self.wait_for(kyma, pending, waker);
+        is_waiting
+    }
+
+    /// Wakes a runtime when there are other answers than these.
+    fn wait_for(&self, kyma: &Key, missing: Vec<(&Component, &Answer)>, waker: Waker<'_>) {
         if missing.is_empty() {
             return;
         }

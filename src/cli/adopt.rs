@@ -119,8 +119,8 @@ struct PlanArguments {
 /// Writes objects again that the API server may store in an outdated version, and gives the ownership label to
 /// definitions that are alike in git and in the control plane. Becomes the field manager of the Manifests that
 /// Lifecycle Manager applied. Annotates each Kyma that Lifecycle Manager has reconciled: the agent in its runtime
-/// stays as it is until `--finish`. Writes nothing to runtimes. Without `--yes`, it says what it would do. It can
-/// be cut off anywhere and started again.
+/// stays as it is until `--finish`. Releases the Lease of a Lifecycle Manager that has ended. Writes nothing to
+/// runtimes. Without `--yes`, it says what it would do. It can be cut off anywhere and started again.
 #[derive(clap::Args)]
 pub struct TakeArguments {
     #[command(flatten)]

@@ -156,7 +156,9 @@ impl Access {
                 Err::<_, BoxError>(NotReached { server, cause }.into())
             }
         };
-        let builder = ClientBuilder::try_from(config).context("cannot use the kubeconfig")?;
+        let builder = ClientBuilder::try_from(config.clone())
+            .map_err(|error| anyhow::Error::msg(cluster::client_problem(&error, &config)))
+            .context("cannot use the kubeconfig")?;
         Ok(builder.with_layer(&MapFutureLayer::new(limited)).build())
     }
 

@@ -38,6 +38,9 @@ use crate::renderer::Renderer;
 pub(super) struct Repository {
     /// Read this repository, a folder or file in it, or any other folder; `-` is standard input, as the only file.
     ///
+    /// Standard input may be what `kubectl get` prints, also a `List`. It is judged alone: what its definitions refer
+    /// to must be in it.
+    ///
     /// Paths in definitions and diagnostics are relative to the root of the repository. A folder that contains a folder
     /// `.tidegate` is a repository of its own.
     #[arg(value_name = "PATH", default_value = ".")]
@@ -163,7 +166,10 @@ impl Repository {
             bail!("standard input has no revisions: leave out --rev");
         }
         let folder = stored_input().context("cannot store standard input in a temporary folder")?;
-        self.counting.load_selected(folder.path(), None, None, selected, None)
+        let mut loaded = self.counting.load_selected(folder.path(), None, None, selected, None)?;
+        // As `kubectl get` prints several objects.
+        loaded.options.with_lists = true;
+        Ok(loaded)
     }
 
     /// The revision that was read, for a person: without `--rev`, the last commit, if the work tree has the same files,
@@ -268,7 +274,7 @@ impl Counting {
                 Some(rev) => git::resolve_after(path, rev, previous, filter, Limits::default()),
                 None => git::read_work_tree_after(path, previous, filter, Limits::default()),
             }
-            .with_context(|| format!("cannot read {}", path.display()))
+            .with_context(|| unreadable(path, place.is_repository))
         };
         let root = if own_root { &*below } else { "" };
         let later = later.map(|later| move |filter: &Filter| read(later, None, filter));
@@ -612,6 +618,18 @@ fn read_source(path: &Path) -> anyhow::Result<Named> {
     Ok(Named { spec: source.spec, name: source.metadata.name, namespace: source.metadata.namespace })
 }
 
+/// What could not be read. Of a folder without git, all files are read, so a wrong folder shows here.
+fn unreadable(path: &Path, is_repository: bool) -> String {
+    let shown = path.display();
+    match is_repository {
+        true => format!("cannot read {shown}"),
+        false => format!(
+            "cannot read all files below {shown}, which is in no git repository; check that it is the folder with the \
+             definitions, and name it, for example `tidegate validate FOLDER`"
+        ),
+    }
+}
+
 /// The part of a snapshot under a folder, as a repository of its own.
 fn rooted_at(snapshot: Snapshot, folder: &str) -> Snapshot {
     if folder.is_empty() {
@@ -627,4 +645,16 @@ fn rooted_at(snapshot: Snapshot, folder: &str) -> Snapshot {
         snapshot.trees.into_iter().filter_map(|(path, tree)| Some((below(&path)?, tree))).collect();
     let unopened = snapshot.unopened.iter().filter_map(below).collect();
     Snapshot { revision: snapshot.revision, files, trees, unopened }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_without_git_that_cannot_be_read_may_be_the_wrong_one() {
+        assert_eq!(unreadable(Path::new("a"), true), "cannot read a");
+        let said = unreadable(Path::new("/"), false);
+        assert!(said.starts_with("cannot read all files below /, which is in no git repository; check"), "{said}");
+    }
 }

@@ -205,7 +205,10 @@ impl Runtime<'_> {
         let base = expected.bases.for_class(&planning, &plan.class).objects.digest;
         let (layers, mut unknown) = self.layers(&plan).await;
         unknown.add(decide::not_planned(&plan, kyma, &recorded));
-        let found: Vec<String> = layers.keys().map(|content| format!("{content:?}")).collect();
+        unknown.is_waiting |= context.components.wait_for_installed(key, &plan, &components, waker);
+        let mut found: Vec<String> = layers.keys().map(|content| format!("{content:?}")).collect();
+        // The end of the wait changes what the Manifests would be, or only that nothing else is to come.
+        found.push(format!("waiting: {}", unknown.is_waiting));
         let base = Digest::all([&base, &credentials::fingerprint(context, key)]);
         let wanted = fingerprint(kyma, &recorded, &plan, &access, base, &[found, unknown.lines.clone()]);
         if let Due::In(rest) =

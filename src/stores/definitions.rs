@@ -132,7 +132,8 @@ const RETURN_MAX: Duration = Duration::from_secs(600);
 /// Begins the text of every hold.
 const HELD: &str = "deletions are held: ";
 
-/// The sentence for `/readyz` and `tidegate status` while the control plane does not serve a kind, and a daemon has led.
+/// The sentence for `/readyz` and `tidegate status` while the control plane does not serve a kind, and a daemon has
+/// led.
 pub(crate) fn not_served(kind: &str) -> String {
     let sentence = format!("{HELD}{}", lacks(kind));
     match DEFINITIONS.iter().find(|(plural, _)| *plural == kind) {
@@ -514,8 +515,8 @@ impl Hold {
         }
     }
 
-    /// The sentence of a process that only observes: it deletes nothing, so nothing is held, and there is no deletion to
-    /// confirm.
+    /// The sentence of a process that only observes: it deletes nothing, so nothing is held, and there is no deletion
+    /// to confirm.
     fn observed(&self) -> String {
         match self {
             Hold::Terminating(guarded) => format!("{guarded} is being deleted in the control plane"),

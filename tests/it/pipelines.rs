@@ -392,6 +392,17 @@ fn a_job_of_gitlab_fails_until_rendered_objects_are_committed() {
     assert_eq!(ended.exit, 0, "{}", ended.out);
 }
 
+/// A user must see that a checksum of an example is none.
+#[test]
+fn no_checksum_of_an_example_looks_like_a_real_one() {
+    for name in ["github.yaml", "gitlab.yaml", "render-github.yaml", "render-gitlab.yaml"] {
+        let text = fs::read_to_string(Path::new(ROOT).join("examples/ci").join(name)).unwrap();
+        let values: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once("_SHA256: ")?.1)).collect();
+        assert!(!values.is_empty(), "{name}");
+        assert!(values.iter().all(|value| value.starts_with("REPLACE-THIS-BY-")), "{name}: {values:?}");
+    }
+}
+
 /// Both pipelines get the program out of the archive of a release, as `deploy/release/archive` makes it.
 #[test]
 fn pipelines_unpack_an_archive_of_a_release_and_check_it() {

@@ -475,7 +475,18 @@ fn the_changelog_has_a_section_of_the_version_and_a_release_has_it_as_its_notes(
     let missing = script("notes", &["9.9.9"]);
     assert!(!missing.status.success() && stderr(&missing).contains("has no section \"## [9.9.9] - DATE\""));
     let workflow = read(RELEASE);
-    assert!(workflow.contains("deploy/release/notes \"$version\" >/dev/null"), "it fails before anything is built");
+    assert!(workflow.contains("deploy/release/notes --release \"$version\" >/dev/null"), "before anything is built");
+    // A release lacks no entry.
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("CHANGELOG.md");
+    let strict = |unreleased: &str| {
+        let text = format!("## [Unreleased]\n{unreleased}\n## [0.1.0] - 2026-01-01\n\n* one\n\n[0.1.0]: https://a\n");
+        fs::write(&file, text).expect("a file");
+        script("notes", &["--release", "0.1.0", file.to_str().expect("UTF-8")])
+    };
+    succeeds(&strict(""));
+    let left = strict("\n### Fixed\n\n* two\n");
+    assert!(!left.status.success() && stderr(&left).contains("has entries below \"## [Unreleased]\""));
     assert!(workflow.contains("deploy/release/notes \"$VERSION\" >notes.md"), "the notes are one section");
 }
 
@@ -495,16 +506,25 @@ fn a_release_names_its_image_by_digest() {
     let folder = tempfile::tempdir().expect("a folder");
     harness::copy(&path("deploy"), folder.path());
     let text = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
-    let (chart, base) = (text("chart"), text("base/kustomization.yaml"));
+    let base = text("base/kustomization.yaml");
     let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
-    succeeds(&script("pin", &[&digest, &chart, &base]));
+    let agent = format!("sha256:{}", "fedcba9876543210".repeat(4));
+    let packed = folder.path().to_str().expect("UTF-8");
+    succeeds(&script("pin", &[&digest, &agent, packed]));
     let values = fs::read_to_string(text("chart/values.yaml")).expect("values");
     assert!(values.contains(&format!("\n  digest: {digest}\n")), "{values}");
     let base_text = fs::read_to_string(&base).expect("a kustomization");
     assert!(base_text.ends_with(&format!("  newName: ghcr.io/tidegate/tidegate\n  digest: {digest}\n")), "{base_text}");
+    // Runtimes get the agent by its digest.
+    let tag = format!("{}@{agent}", env!("CARGO_PKG_VERSION"));
+    assert!(values.contains(&format!("\n    tag: \"{tag}\"\n")), "{values}");
+    for overlay in ["istio-cert-manager", "direct-mtls"] {
+        let overlay = fs::read_to_string(text(&format!("overlays/{overlay}/kustomization.yaml"))).expect("an overlay");
+        assert!(overlay.contains(&format!("value: --skr-watcher-image-tag={tag}\n")), "{overlay}");
+    }
     // Neither twice nor with something else.
-    assert!(!script("pin", &[&digest, &chart, &base]).status.success());
-    let invalid = script("pin", &["sha256:1", &chart, &base]);
+    assert!(!script("pin", &[&digest, &agent, packed]).status.success());
+    let invalid = script("pin", &["sha256:1", &agent, packed]);
     assert!(!invalid.status.success() && stderr(&invalid).contains(r#"invalid digest "sha256:1""#));
 }
 
@@ -662,6 +682,11 @@ fn the_workflow_makes_each_file_of_a_release_and_signs_it() {
         "subject-path: out/*",
         "subject-digest: ${{ steps.index.outputs.digest }}",
         "gh release create \"$GITHUB_REF_NAME\"",
+        "case \"$VERSION\" in *-*) kind=(--prerelease) ;; esac",
+        // Only what was merged and checked.
+        "git merge-base --is-ancestor \"$commit\" origin/main",
+        "actions/workflows/ci.yml/runs?branch=main&status=success&head_sha=$commit",
+        "packed/release/pin \"$digest\" \"$agent\" packed",
     ] {
         assert!(release.contains(step), "{step}");
     }

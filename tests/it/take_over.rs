@@ -839,6 +839,13 @@ async fn flux_hands_definitions_over_step_by_step_and_none_is_lost() {
         merge(&stage.kcp, object, json!({"metadata": {"labels": unmarked}})).await;
         merge(&stage.kcp, &kustomization, json!({"spec": {"suspend": true}})).await;
     }
+    // The last command of each kind is still to be run, and a user who was interrupted there sees it again.
+    let kymas = "kubectl annotate kyma -n kcp-system one kustomize.toolkit.fluxcd.io/prune-";
+    from_flux(&["the protection from the prune of Flux is left on 1 Kyma in kcp-system\n", kymas], 1).await;
+    for object in [&template, &kyma("regular")] {
+        let unprotected = json!({"metadata": {"annotations": {"kustomize.toolkit.fluxcd.io/prune": null}}});
+        merge(&stage.kcp, object, unprotected).await;
+    }
     from_flux(&["Flux manages no definition in kcp-system"], 0).await;
     let (text, exit) = adopt(&stage, &["plan"]).await;
     assert_eq!(exit, 0, "{text}");

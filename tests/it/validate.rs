@@ -762,6 +762,20 @@ fn without_a_path_the_working_directory_is_read_and_a_hyphen_is_standard_input()
     let (code, text) = piped(root, &["validate", "-"], &watcher.replace("field: spec", "field: specs"));
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains("stdin.yaml:"), "{text}");
+    // As `kubectl get` prints it.
+    let item = |text: &str| {
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        format!("- {}", lines.join("\n  "))
+    };
+    let list = |text: &str| format!("apiVersion: v1\nkind: List\nitems:\n{}\n", item(text));
+    let (code, text) = piped(root, &["validate", "-"], &list(&watcher));
+    assert_eq!(code, Some(0), "{text}");
+    let (code, text) = piped(root, &["validate", "-"], &list(&watcher.replace("field: spec", "field: specs")));
+    assert!(code == Some(3) && text.contains("stdin.yaml:"), "{text}");
+    fs::write(root.join("list.yaml"), list(&watcher)).unwrap();
+    let (code, text) = piped(root, &["validate"], "");
+    assert!(code == Some(3) && text.contains("a `List` of objects is not supported"), "{text}");
+    fs::remove_file(root.join("list.yaml")).unwrap();
     let (code, text) = piped(root, &["validate", "-"], "");
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains("no definitions found: standard input is empty\n"), "{text}");

@@ -61,7 +61,7 @@ pub use metadata::{Metadata, Owner};
 pub use pool::Pool;
 pub use prune::Pruned;
 pub use take_over::{claimed_from_kcp_operator, is_as_applied, is_claimed, is_of_kcp_operator, managers_before};
-pub use transport::{Limits, Network, Requests, Verb};
+pub use transport::{Limits, Network, Requests, Verb, client_problem};
 pub use unreadable::Unreadable;
 
 use metadata::{Lenient, WireObject};

@@ -246,8 +246,8 @@ impl Transport {
     ) -> Result<Transport, Error> {
         let client = network
             .client(config, &limits)
-            .map_err(|error| Error::Client { cluster: name.clone(), message: client_problem(&error) })?;
-        let server = config.cluster_url.authority().map_or("unknown server", |authority| authority.as_str());
+            .map_err(|error| Error::Client { cluster: name.clone(), message: client_problem(&error, config) })?;
+        let server = server_of(config);
         Ok(Transport {
             name,
             server: server.into(),
@@ -499,8 +499,13 @@ fn client(config: &kube::Config, limits: &Limits) -> Result<kube::Client, kube::
     Ok(kube::Client::new(service, config.default_namespace.clone()))
 }
 
-/// What is wrong with a configuration. The errors below contain no content of keys or certificates.
-fn client_problem(error: &kube::Error) -> String {
+/// Host and port of the API server that a configuration names.
+fn server_of(config: &kube::Config) -> &str {
+    config.cluster_url.authority().map_or("unknown server", |authority| authority.as_str())
+}
+
+/// What is wrong with the configuration of a client. The errors below contain no content of keys or certificates.
+pub fn client_problem(error: &kube::Error, config: &kube::Config) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
@@ -509,6 +514,15 @@ fn client_problem(error: &kube::Error) -> String {
             text = format!("{text}: {cause_text}");
         }
         source = cause.source();
+    }
+    // What rustls says of it. `openssl x509` issues version 1 unless it is told of an extension.
+    if text.contains("UnsupportedCertVersion") {
+        return format!(
+            "the client certificate for {} is X.509 version 1, which the TLS library of Tidegate does not support: issue \
+             one of version 3, for example with `openssl x509 -req -extfile FILE`, where FILE has an extension such as \
+             `extendedKeyUsage = clientAuth`",
+            server_of(config)
+        );
     }
     text
 }

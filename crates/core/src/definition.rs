@@ -144,6 +144,8 @@ pub struct Options {
     pub room: Room,
     /// The version of Kubernetes that objects of modules are checked for. `None` leaves that to the API servers.
     pub kubernetes: Option<kubernetes::Version>,
+    /// Whether a list of objects stands for its items, as `kubectl get` prints it. The daemon refuses lists.
+    pub with_lists: bool,
 }
 
 /// Definitions that another source or a user created in the control plane.
@@ -395,6 +397,7 @@ impl Default for Options {
             budget: Budget::default(),
             room: Room::default(),
             kubernetes: None,
+            with_lists: false,
         }
     }
 }

@@ -8,7 +8,7 @@ use tidegate_cluster::{Cluster, Error, Network};
 use tidegate_core::{
     adopt::{
         Finding, empty,
-        hand_over::{Checked, HandOver, Program, Progress, hand_overs},
+        hand_over::{Checked, HandOver, Left, Program, Progress, hand_overs, left},
         kinds,
     },
     definition,
@@ -74,12 +74,20 @@ pub(super) async fn run(program: Program, arguments: &HandOverArguments, network
         let live = live.iter().map(|(id, object)| (id, object.value()));
         hand_overs(program, live, owner, &arguments.checked.iter().copied().collect())
     };
+    let left = {
+        let owners = [&kustomizations, &applications].into_iter().flatten();
+        let owners: Vec<_> = owners.map(|(key, owner)| (key, owner.value())).collect();
+        left(program, live.iter().map(|(id, object)| (id, object.value())), &owners)
+    };
     idle(&arguments.checked, &found).iter().for_each(|sentence| tell!("warning: {sentence}"));
     match arguments.output {
-        Output::Text => print(program, &found, &namespaces),
-        Output::Json => say!("{}", serde_json::to_string_pretty(&found)?),
+        Output::Text => print(program, &found, &left, &namespaces),
+        Output::Json => {
+            left.iter().for_each(|left| tell!("warning: {}", left.what));
+            say!("{}", serde_json::to_string_pretty(&found)?);
+        }
     }
-    Ok(if found.is_empty() { Exit::Ok } else { Exit::Changes })
+    Ok(if found.is_empty() && left.is_empty() { Exit::Ok } else { Exit::Changes })
 }
 
 /// All objects of a kind of a tool; none if the control plane does not serve it, as where the tool runs elsewhere.
@@ -93,10 +101,13 @@ async fn owners(cluster: &Cluster, group: &str, versions: &[&str], kind: &str) -
     Ok(Owners::new())
 }
 
-fn print(program: Program, found: &[HandOver], namespaces: &[String]) {
+fn print(program: Program, found: &[HandOver], left: &[Left], namespaces: &[String]) {
     let name = program.name();
     let Some(first) = found.first() else {
-        say!("{name} manages no definition in {}: go on with `tidegate adopt plan`", namespaces.join(", "));
+        match left.is_empty() {
+            true => say!("{name} manages no definition in {}: go on with `tidegate adopt plan`", namespaces.join(", ")),
+            false => print_left(left),
+        }
         return;
     };
     let (now, later): (Vec<&HandOver>, Vec<&HandOver>) = found.iter().partition(|one| one.kind == first.kind);
@@ -128,10 +139,20 @@ fn print(program: Program, found: &[HandOver], namespaces: &[String]) {
         later.iter().for_each(|hand_over| say!("  {}", hand_over.title()));
         say!("");
     }
+    print_left(left);
     say!(
         "`check` means that the control plane does not show it: look at {name} and its repository. If it is done, run \
          this command again with the option that is named; otherwise do it first."
     );
+}
+
+/// What is left on objects without marks, with the commands.
+fn print_left(left: &[Left]) {
+    for Left { what, commands } in left {
+        say!("{what}");
+        commands.iter().for_each(|command| say!("          {command}"));
+        say!("");
+    }
 }
 
 /// The steps that a user has checked, and that no control plane leaves open: one sentence each.

@@ -13,7 +13,7 @@ use k8s_openapi::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tidegate_cluster::{Cluster, Error, Kind, access, is_claimed};
+use tidegate_cluster::{Cluster, ClusterName, Error, Kind, Limits, access, is_claimed};
 use tidegate_core::{
     adopt::{self, Access, Behind, Contact, Holder, Owners, Standing, StoredVersions, Undeclared, Webhook},
     api::{
@@ -449,7 +449,13 @@ async fn access_of(cluster: &Cluster, namespaces: &[String], kymas: Vec<Key>) ->
         for secret in found {
             let Some(kyma) = landscape::label(&secret.metadata, label::KYMA_NAME) else { continue };
             let name = secret.metadata.name.clone().unwrap_or_default();
-            secrets.entry(Key::new(namespace, kyma)).or_default().push((name, judge(&secret)));
+            let kyma = Key::new(namespace, kyma);
+            // Makes no request: the configuration of the client is checked, and its certificate.
+            let client = |config: &kube::Config| {
+                cluster.beside(ClusterName::Runtime(kyma.clone()), config, Limits::default()).map(drop)
+            };
+            let access = judge(&secret, client);
+            secrets.entry(kyma).or_default().push((name, access));
         }
     }
     let of = |key: Key| {
@@ -464,13 +470,19 @@ async fn access_of(cluster: &Cluster, namespaces: &[String], kymas: Vec<Key>) ->
     Ok(kymas.into_iter().map(of).collect())
 }
 
-fn judge(secret: &Secret) -> Access {
-    match secret.data.as_ref().and_then(|data| data.get("config")) {
-        None => Access::Refused("it has no key `config`".to_owned()),
-        Some(ByteString(config)) => match access::parse(config) {
-            Ok(_) => Access::Accepted,
-            Err(refused) => Access::Refused(refused.to_string()),
-        },
+/// Whether Tidegate accepts an access Secret: it can make a client of it.
+fn judge(secret: &Secret, client: impl Fn(&kube::Config) -> Result<(), Error>) -> Access {
+    let Some(ByteString(kubeconfig)) = secret.data.as_ref().and_then(|data| data.get("config")) else {
+        return Access::Refused("it has no key `config`".to_owned());
+    };
+    let config = match access::parse(kubeconfig).and_then(|access| access.config()) {
+        Ok(config) => config,
+        Err(refused) => return Access::Refused(refused.to_string()),
+    };
+    match client(&config) {
+        Ok(()) => Access::Accepted,
+        Err(Error::Client { message, .. }) => Access::Refused(message),
+        Err(other) => Access::Refused(other.to_string()),
     }
 }
 
@@ -487,6 +499,7 @@ pub(super) fn key_of(object: &Object) -> Key {
 
 #[cfg(test)]
 mod tests {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
     use serde_json::json;
 
     use super::*;
@@ -517,8 +530,64 @@ mod tests {
     #[test]
     fn a_secret_is_refused_for_the_reason_that_the_daemon_gives() {
         let secret = |data: Value| -> Secret { serde_json::from_value(json!({"metadata": {}, "data": data})).unwrap() };
+        let judge = |secret: &Secret| judge(secret, |_| panic!("there is no configuration"));
         assert_eq!(judge(&secret(json!({}))), Access::Refused("it has no key `config`".to_owned()));
         // `{}`
         assert!(matches!(judge(&secret(json!({"config": "e30="}))), Access::Refused(_)));
+    }
+
+    /// As `openssl x509 -req` issues a certificate without extensions: version 1. Its signature does not matter here.
+    fn version_1(certificate: &[u8]) -> Vec<u8> {
+        /// The field `version` of a certificate of version 3.
+        const VERSION_3: [u8; 5] = [0xa0, 0x03, 0x02, 0x01, 0x02];
+        let at = certificate.windows(5).position(|bytes| bytes == VERSION_3).unwrap();
+        let mut certificate = [&certificate[..at], &certificate[at + 5..]].concat();
+        // Both sequences around it are shorter by its length. Each has a length of two bytes.
+        for place in [2, 6] {
+            assert_eq!(certificate[place - 1], 0x82);
+            let length = u16::from_be_bytes([certificate[place], certificate[place + 1]]) - 5;
+            certificate[place..place + 2].copy_from_slice(&length.to_be_bytes());
+        }
+        certificate
+    }
+
+    #[tokio::test]
+    async fn a_client_certificate_that_the_daemon_cannot_use_is_refused_and_the_sentence_says_why() {
+        tidegate_process::tls::install();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(vec!["client.example.org".to_owned()]).unwrap();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "a client with a name of some length".repeat(4));
+        let certificate = params.self_signed(&key).unwrap();
+        let pem =
+            |der: &[u8]| format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", STANDARD.encode(der));
+        let judged = |client: &[u8]| {
+            let kubeconfig = json!({
+                "apiVersion": "v1", "kind": "Config", "current-context": "x",
+                "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+                "clusters": [{"name": "x", "cluster": {
+                    "server": "https://api.example.org:6443",
+                    "certificate-authority-data": STANDARD.encode(pem(certificate.der())),
+                }}],
+                "users": [{"name": "x", "user": {
+                    "client-certificate-data": STANDARD.encode(pem(client)),
+                    "client-key-data": STANDARD.encode(key.serialize_pem()),
+                }}],
+            });
+            let data = json!({"config": STANDARD.encode(kubeconfig.to_string())});
+            let secret: Secret = serde_json::from_value(json!({"metadata": {}, "data": data})).unwrap();
+            let client = |config: &kube::Config| {
+                let name = ClusterName::Runtime(Key::new("kcp-system", "one"));
+                Cluster::new(name, config, Limits::default()).map(drop)
+            };
+            judge(&secret, client)
+        };
+        assert_eq!(judged(certificate.der()), Access::Accepted);
+        let Access::Refused(why) = judged(&version_1(certificate.der())) else { panic!("it cannot be used") };
+        assert!(
+            why.starts_with(
+                "the client certificate for api.example.org:6443 is X.509 version 1, which the TLS library"
+            ) && why.contains("issue one of version 3"),
+            "{why}"
+        );
     }
 }

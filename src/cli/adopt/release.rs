@@ -309,6 +309,21 @@ mod tests {
 
     use super::*;
 
+    /// `release` leaves finalizers, and Lifecycle Manager removes its own: none of Tidegate's may be among them.
+    #[test]
+    fn the_finalizers_of_kinds_that_lifecycle_manager_has_are_its_own() {
+        use tidegate_core::api::names::finalizer;
+        let own = [
+            finalizer::KYMA,
+            finalizer::WATCHER,
+            finalizer::MANDATORY_MODULE,
+            finalizer::MANIFEST,
+            finalizer::MANIFEST_RESOURCE,
+            finalizer::LABEL_REMOVAL,
+        ];
+        assert!(own.iter().all(|name| !name.contains("tidegate")), "{own:?}");
+    }
+
     #[test]
     fn a_webhook_configuration_without_an_agent_is_named_because_it_stays() {
         assert_eq!(without_agent(&[]), None);

@@ -34,8 +34,8 @@ pub(super) fn find(leases: &[Lease], waits: bool, now: Timestamp) -> Leader {
     }
 }
 
-/// Whether any controller leads a landscape without GitSources, which may be Lifecycle Manager. Without a Lease, that is
-/// not known, and nothing is said.
+/// Whether any controller leads a landscape without GitSources, which may be Lifecycle Manager. Without a Lease, that
+/// is not known, and nothing is said.
 pub(super) fn find_any(leases: &[Lease], now: Timestamp) -> Leader {
     let problems: Vec<String> = leases.iter().map_while(|lease| unled(lease, now).err()).collect();
     let is_led = problems.len() < leases.len();

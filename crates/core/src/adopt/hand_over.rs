@@ -23,7 +23,7 @@ use crate::{
         resource,
     },
     name::Key,
-    words::counted,
+    words::{agreeing, counted, few},
 };
 
 /// A tool that manages definitions.
@@ -107,6 +107,15 @@ pub struct HandOver {
     pub steps: Vec<Step>,
 }
 
+/// What is left on objects that bear no marks of the tool: a run of the last steps was cut off, or came too early.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Left {
+    /// What it is, as one sentence.
+    pub what: String,
+    /// The commands for it; none if it is a change of a repository.
+    pub commands: Vec<String>,
+}
+
 /// A step before its progress is known.
 struct Draft {
     aim: Aim,
@@ -141,6 +150,38 @@ impl Program {
             Program::Flux => "Flux",
             Program::ArgoCd => "Argo CD",
         }
+    }
+
+    /// What manages definitions, in words.
+    fn owner(self) -> &'static str {
+        match self {
+            Program::Flux => "the Flux Kustomization",
+            Program::ArgoCd => "the Argo CD Application",
+        }
+    }
+
+    /// Whether a Kustomization or an Application has an object.
+    fn lists(self, owner: &Value, id: &Id) -> bool {
+        match self {
+            Program::Flux => is_in_inventory(owner, id),
+            Program::ArgoCd => is_declared(owner, id),
+        }
+    }
+
+    /// What protects an object from the prune, each as the end of a command that removes it: verb and change.
+    fn protections(self, object: &Value) -> Vec<&'static str> {
+        let metadata = &object["metadata"];
+        let found = match self {
+            Program::Flux => [
+                (metadata["annotations"][FLUX_PRUNE] == "disabled")
+                    .then_some("annotate kustomize.toolkit.fluxcd.io/prune-"),
+                (metadata["labels"][FLUX_PRUNE] == "disabled").then_some("label kustomize.toolkit.fluxcd.io/prune-"),
+            ],
+            Program::ArgoCd => {
+                [options(object).contains(&ARGO_NO_PRUNE).then_some("annotate argocd.argoproj.io/sync-options-"), None]
+            }
+        };
+        found.into_iter().flatten().collect()
     }
 
     fn is_of(self, tool: &OtherTool) -> bool {
@@ -178,6 +219,60 @@ pub fn hand_overs<'a>(
         HandOver { kind: kind.to_string(), namespace, owner: owner_name, names, steps }
     };
     groups.into_iter().map(hand_over).collect()
+}
+
+/// What is left on objects without marks. `owners` are all objects of the tool by which it manages others: one that
+/// still lists an object applies its marks again, or deletes it.
+pub fn left<'a>(
+    program: Program,
+    live: impl IntoIterator<Item = (&'a Id, &'a Value)>,
+    owners: &[(&Key, &Value)],
+) -> Vec<Left> {
+    let mut listed: BTreeMap<Group, Vec<String>> = BTreeMap::new();
+    let mut protected: BTreeMap<(usize, Kind, String, &str), Vec<&str>> = BTreeMap::new();
+    for (id, object) in live {
+        let metadata = &object["metadata"];
+        let tool =
+            OtherTool::recognize(&texts(&metadata["labels"]), &texts(&metadata["annotations"]), &managers(object));
+        // The others have their steps, or are of another tool.
+        if tool.is_some() {
+            continue;
+        }
+        let (index, kind, namespace) = (id.0.index(), id.0, id.1.namespace().to_owned());
+        match owners.iter().find(|(_, owner)| program.lists(owner, id)) {
+            Some((owner, _)) => {
+                let owner = format!("{} {owner}", program.owner());
+                listed.entry((index, kind, namespace, owner)).or_default().push(id.1.name().to_owned());
+            }
+            None => {
+                for removal in program.protections(object) {
+                    protected.entry((index, kind, namespace.clone(), removal)).or_default().push(id.1.name());
+                }
+            }
+        }
+    }
+    let of_listed = |((_, kind, namespace, owner), names): (Group, Vec<String>)| Left {
+        what: format!(
+            "{owner} still lists {} in {namespace} without its marks: {}; remove {} from its repository, or it applies the \
+             marks again",
+            counted(names.len(), kind.as_str()),
+            few(&names),
+            agreeing(names.len(), "it", "them")
+        ),
+        commands: Vec::new(),
+    };
+    let of_protected = |((_, kind, namespace, removal), names): ((usize, Kind, String, &str), Vec<&str>)| {
+        let (verb, change) = removal.split_once(' ').unwrap_or(("annotate", removal));
+        Left {
+            what: format!(
+                "the protection from the prune of {} is left on {} in {namespace}",
+                program.name(),
+                counted(names.len(), kind.as_str())
+            ),
+            commands: for_names(verb, kind, &namespace, &names, change),
+        }
+    };
+    listed.into_iter().map(of_listed).chain(protected.into_iter().map(of_protected)).collect()
 }
 
 /// The steps with their progress: the first one that is not done is next, or to be checked.
@@ -219,14 +314,7 @@ fn of_kustomization(
     objects: &[(&Id, &Value)],
 ) -> Vec<Draft> {
     let (name, of) = (key.name(), key.namespace());
-    let has_left = owner.map(|owner| {
-        let entries = owner.pointer("/status/inventory/entries").and_then(Value::as_array).into_iter().flatten();
-        let listed: Vec<&str> = entries.filter_map(|entry| entry["id"].as_str()).collect();
-        let (group, _) = kind.api();
-        objects
-            .iter()
-            .all(|(id, _)| !listed.contains(&format!("{}_{}_{group}_{kind}", id.1.namespace(), id.1.name()).as_str()))
-    });
+    let has_left = owner.map(|owner| !objects.iter().any(|(id, _)| is_in_inventory(owner, id)));
     let is_suspended = owner.map(|owner| owner.pointer("/spec/suspend") == Some(&Value::Bool(true)));
     let is_protected = objects.iter().all(|(_, object)| {
         ["labels", "annotations"].iter().any(|field| object["metadata"][field][FLUX_PRUNE] == "disabled")
@@ -308,16 +396,8 @@ fn of_application(
     });
     let is_protected = objects.iter().all(|(_, object)| options(object).contains(&ARGO_NO_PRUNE));
     // What the repository no longer has stays in the list while it has its marks, and would be pruned.
-    let has_left = owner.map(|owner| {
-        let resources = owner.pointer("/status/resources").and_then(Value::as_array).into_iter().flatten();
-        let mut declared = resources.filter(|one| one["requiresPruning"] != true);
-        !declared.any(|one| {
-            objects.iter().any(|(id, _)| {
-                one["kind"] == kind.to_string() && one["namespace"] == id.1.namespace() && one["name"] == id.1.name()
-            })
-        })
-    });
-    let name = word(name);
+    let has_left = owner.map(|owner| !objects.iter().any(|(id, _)| is_declared(owner, id)));
+    let name = word(&of_command_line(name));
     let all = names_of(objects);
     // By this label, other tools recognize what is theirs as well.
     let by_label = objects
@@ -349,6 +429,32 @@ fn of_application(
         },
         Draft { aim: Aim::Marks, is_done: Some(false), what: REMOVE_MARKS.to_owned(), commands: marks },
     ]
+}
+
+/// Whether the inventory of a Kustomization has an object.
+fn is_in_inventory(kustomization: &Value, (kind, key): &Id) -> bool {
+    let (group, _) = kind.api();
+    let id = format!("{}_{}_{group}_{kind}", key.namespace(), key.name());
+    let mut entries =
+        kustomization.pointer("/status/inventory/entries").and_then(Value::as_array).into_iter().flatten();
+    entries.any(|entry| entry["id"] == id)
+}
+
+/// Whether the repository of an Application has an object. What it no longer has is to be pruned.
+fn is_declared(application: &Value, (kind, key): &Id) -> bool {
+    let resources = application.pointer("/status/resources").and_then(Value::as_array).into_iter().flatten();
+    let mut declared = resources.filter(|one| one["requiresPruning"] != true);
+    declared
+        .any(|one| one["kind"] == kind.to_string() && one["namespace"] == key.namespace() && one["name"] == key.name())
+}
+
+/// The name of an Application as the command line of Argo CD takes it. Outside of Argo CD's own namespace, an object is
+/// tracked by `NAMESPACE_NAME`, and neither of them contains that character.
+fn of_command_line(name: &str) -> String {
+    match name.split_once('_') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => format!("{namespace}/{name}"),
+        Some(_) | None => name.to_owned(),
+    }
 }
 
 /// The options that an object has for syncs of Argo CD.

@@ -166,7 +166,7 @@ pub fn elsewhere(
                 continue;
             };
             let component = component_of(manifest, &source);
-            let is_read = is_read(rendered.get(module_of(manifest)), component.as_ref());
+            let is_read = is_read(manifest, &rendered, component.as_ref());
             if !named.is_empty() && !named.contains_key(&place_of(&source)) && is_read {
                 all.extend(component);
             }
@@ -204,7 +204,7 @@ pub fn rendering(
                     let (place, component) = (place_of(&source), component_of(manifest, &source));
                     if named.is_empty() || named.contains_key(&place) {
                         *registries.entry(place).or_default().entry(module).or_default() += 1;
-                    } else if is_read(rendered.get(module_of(manifest)), component.as_ref()) {
+                    } else if is_read(manifest, &rendered, component.as_ref()) {
                         let found = in_named(component.as_ref(), &source, asked);
                         elsewhere.entry(place).or_default().add(module, found);
                     }
@@ -244,9 +244,12 @@ fn component_of(manifest: &Manifest, source: &Source) -> Option<Component> {
     Component::new(source.name.as_str(), manifest.spec.version.as_deref().unwrap_or_default()).ok()
 }
 
-/// Whether the daemon reads the installed component of a module. What is refused stays, and is read as well.
-fn is_read(rendered: Option<&Rendered>, installed: Option<&Component>) -> bool {
-    match rendered {
+/// Whether the daemon reads the component that a Manifest installs. What is refused stays, and is read as well.
+fn is_read(manifest: &Manifest, rendered: &BTreeMap<String, Rendered>, installed: Option<&Component>) -> bool {
+    if manifest.metadata.deletion_timestamp.is_some() {
+        return false;
+    }
+    match rendered.get(module_of(manifest)) {
         None | Some(Rendered::Installed) => true,
         Some(Rendered::From(component)) => component.is_some() && component.as_ref() == installed,
     }

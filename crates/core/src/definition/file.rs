@@ -46,6 +46,7 @@ pub(super) struct Basis {
     namespaces: Vec<String>,
     limits: yaml::Limits,
     kubernetes: Option<kubernetes::Version>,
+    with_lists: bool,
 }
 
 /// The result of one file.
@@ -306,6 +307,7 @@ impl Basis {
             namespaces: options.namespaces.clone(),
             limits: options.limits,
             kubernetes: options.kubernetes,
+            with_lists: options.with_lists,
         }
     }
 }
@@ -322,7 +324,7 @@ fn read(path: &Arc<str>, content: &Content, options: &Options) -> FileRead {
     if options.budget.is_over() {
         return read;
     }
-    for document in parse(path, bytes, &options.limits) {
+    for document in documents(path, bytes, options) {
         if options.budget.is_over() {
             return read;
         }
@@ -338,6 +340,22 @@ fn read(path: &Arc<str>, content: &Content, options: &Options) -> FileRead {
         }
     }
     read
+}
+
+/// The documents of a file of definitions.
+fn documents(path: &Arc<str>, bytes: &[u8], options: &Options) -> Vec<Result<yaml::Node, Diagnostic>> {
+    let parsed = parse(path, bytes, &options.limits);
+    if !options.with_lists {
+        return parsed;
+    }
+    let mut all = Vec::new();
+    for document in parsed {
+        match document {
+            Ok(node) => module::flatten(node, &mut all),
+            other => all.push(other),
+        }
+    }
+    all
 }
 
 /// How many values there are in one, with itself.

@@ -392,7 +392,7 @@ fn documents(path: &Arc<str>, bytes: &[u8], limits: &yaml::Limits) -> Vec<Result
 }
 
 /// Adds a document, or the items of a list. Lists are nested at most half as deep as YAML may be.
-fn flatten(node: Node, found: &mut Vec<Result<Node, Diagnostic>>) {
+pub(super) fn flatten(node: Node, found: &mut Vec<Result<Node, Diagnostic>>) {
     match kinds::into_items(node) {
         Ok(items) => items.into_iter().for_each(|item| flatten(item, found)),
         Err(node) => found.push(Ok(node)),

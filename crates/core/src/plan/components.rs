@@ -103,6 +103,11 @@ impl Components {
         Answer::Found(Arc::new(Published { repo: found.repo.clone(), ..recorded }))
     }
 
+    /// Whether a component is being looked up, whatever Manifests record of it.
+    pub fn is_pending(&self, component: &Component) -> bool {
+        self.known.get(component) == Some(&Answer::Pending)
+    }
+
     /// What is known of a component.
     pub fn get(&self, component: &Component) -> &Answer {
         self.recorded.get(component).or_else(|| self.known.get(component)).unwrap_or(&self.otherwise)

@@ -203,3 +203,54 @@ fn a_checked_step_is_a_kind_and_what_the_step_is_for() {
         assert_eq!(of(wrong), Err(UnknownStep), "{wrong}");
     }
 }
+
+#[test]
+fn an_application_in_any_namespace_is_named_as_its_command_line_takes_it() {
+    for (name, expected) in [("kcp", "kcp"), ("team-a_kcp", "team-a/kcp"), ("_kcp", "_kcp"), ("a_", "a_")] {
+        assert_eq!(of_command_line(name), expected);
+    }
+    let tracking = "team-a_kcp:operator.kyma-project.io/Kyma:kcp-system/a";
+    let annotations = json!({"argocd.argoproj.io/tracking-id": tracking});
+    let live = vec![(id(Kind::Kyma, "a"), json!({"metadata": {"annotations": annotations}}))];
+    let found = find(Program::ArgoCd, &live, None);
+    let commands: Vec<&String> = found[0].steps.iter().flat_map(|step| &step.commands).collect();
+    assert_eq!(commands[0], "argocd app set team-a/kcp --sync-policy none");
+    assert!(commands.iter().any(|command| *command == "argocd app get team-a/kcp --refresh"), "{commands:?}");
+}
+
+#[test]
+fn what_is_left_without_marks_is_no_end_of_a_hand_over() {
+    let kyma =
+        |name: &str, annotations: Value| (id(Kind::Kyma, name), json!({"metadata": {"annotations": annotations}}));
+    let of = |program: Program, live: &[(Id, Value)], owners: &[(&Key, &Value)]| {
+        let left = left(program, live.iter().map(|(id, object)| (id, object)), owners);
+        left.into_iter().map(|left| [vec![left.what], left.commands].concat().join("; ")).collect::<Vec<_>>()
+    };
+    // While an object has its marks, its steps say the same.
+    assert_eq!(of(Program::Flux, &[of_flux("a"), kyma("b", json!({}))], &[]), [""; 0]);
+
+    let protected = json!({"kustomize.toolkit.fluxcd.io/prune": "disabled"});
+    let live = [kyma("a", protected.clone()), kyma("b", protected), kyma("c", json!({}))];
+    let annotated = "the protection from the prune of Flux is left on 2 Kymas in kcp-system; kubectl annotate kyma -n \
+                     kcp-system a b kustomize.toolkit.fluxcd.io/prune-";
+    assert_eq!(of(Program::Flux, &live, &[]), [annotated]);
+    // The inventory comes first: without the protection, what it lists is pruned.
+    let owner = json!({"status": {"inventory": {"entries": [
+        {"id": "kcp-system_a_operator.kyma-project.io_Kyma"}, {"id": "kcp-system_c_operator.kyma-project.io_Kyma"},
+    ]}}});
+    let key = Key::new("flux-system", "kcp");
+    let listed = "the Flux Kustomization flux-system/kcp still lists 2 Kymas in kcp-system without its marks: a, c; remove \
+                  them from its repository, or it applies the marks again";
+    let rest = "the protection from the prune of Flux is left on 1 Kyma in kcp-system; kubectl annotate kyma -n \
+                kcp-system b kustomize.toolkit.fluxcd.io/prune-";
+    assert_eq!(of(Program::Flux, &live, &[(&key, &owner)]), [listed, rest]);
+
+    let live = [kyma("a", json!({"argocd.argoproj.io/sync-options": "Prune=false,Validate=false"}))];
+    let annotated = "the protection from the prune of Argo CD is left on 1 Kyma in kcp-system; kubectl annotate kyma -n \
+                     kcp-system a argocd.argoproj.io/sync-options-";
+    assert_eq!(of(Program::ArgoCd, &live, &[]), [annotated]);
+    let application = json!({"status": {"resources": [{"kind": "Kyma", "namespace": "kcp-system", "name": "a"}]}});
+    let listed = "the Argo CD Application flux-system/kcp still lists 1 Kyma in kcp-system without its marks: a; remove it \
+                  from its repository, or it applies the marks again";
+    assert_eq!(of(Program::ArgoCd, &live, &[(&key, &application)]), [listed]);
+}

@@ -132,6 +132,10 @@ fn what_is_installed_from_a_registry_that_no_option_names_blocks_unless_a_named_
     for other in [named(), NamedRegistries::new()] {
         assert_eq!(elsewhere(&landscape, &manifests, &settings, &other), BTreeSet::new());
     }
+    // What is being deleted needs no registry.
+    let mut leaving = manifests.clone();
+    leaving[0].metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    assert!(!elsewhere(&landscape, &leaving, &settings, &wrong).contains(&component("keda")));
     let said = |asked: &BTreeMap<Component, Lookup>| {
         let found = rendering(&landscape, &manifests, &settings, &wrong, asked);
         (lines(&found), super::super::may_begin(&found))

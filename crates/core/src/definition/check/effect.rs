@@ -129,15 +129,22 @@ impl Check<'_> {
         for schema in ["component", "metadata"] {
             let found = value.pointer(&format!("/spec/descriptor/{schema}/version")).and_then(Value::as_str);
             let Some(found) = found.filter(|found| *found != version) else { continue };
-            let message = format!(
-                "`spec.descriptor` is about version {}, and has no effect: `spec.version` is {}",
-                short(found),
-                short(version)
-            );
+            let (message, hint) = beside(found, version);
             let path = ["spec".into(), "descriptor".into(), schema.into(), "version".into()];
-            let hint = "write `descriptor: {}`, or correct `spec.version`";
             self.warning(self.at(&path), code::NO_EFFECT, message, hint);
         }
+    }
+}
+
+/// What to say of the version in a descriptor, and what to do, beside the one that decides; that may be empty.
+fn beside(found: &str, version: &str) -> (String, &'static str) {
+    let message = format!("`spec.descriptor` is about version {}, and has no effect", short(found));
+    match version.is_empty() {
+        true => (format!("{message}: only `spec.version` decides"), "write `descriptor: {}`, and set `spec.version`"),
+        false => (
+            format!("{message}: `spec.version` is {}", short(version)),
+            "write `descriptor: {}`, or correct `spec.version`",
+        ),
     }
 }
 

@@ -105,3 +105,18 @@ fn another_version_and_a_manifest_that_goes_are_not_recorded() {
     let seen = Components::new(Arc::default(), Answer::Pending).seen_by([&manifest(&published(1))], &|_| false);
     assert_eq!(seen.get(&next), &Answer::Pending);
 }
+
+#[test]
+fn what_a_manifest_records_is_pending_until_the_registry_has_answered() {
+    let installed = manifest(&published(1));
+    let pending = |answer: Option<Answer>| {
+        let known: BTreeMap<Component, Answer> = answer.map(|answer| (component(), answer)).into_iter().collect();
+        let seen = Components::new(Arc::new(known), Answer::Pending).seen_by([&installed], &|_| false);
+        assert!(matches!(seen.get(&component()), Answer::Found(_)), "it is installed");
+        seen.is_pending(&component())
+    };
+    assert!(pending(Some(Answer::Pending)));
+    assert!(!pending(Some(Answer::Found(published(1)))) && !pending(Some(Answer::Failed("no".to_owned()))));
+    // No channel offers it, so it is not looked up.
+    assert!(!pending(None));
+}

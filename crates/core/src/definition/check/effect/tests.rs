@@ -66,3 +66,13 @@ fn a_value_asks_unless_it_is_false_or_empty() {
     let found: Vec<String> = asked(&list, "a[].b").iter().map(|path| DisplayPath(path).to_string()).collect();
     assert_eq!(found, ["spec.a[1].b"]);
 }
+
+#[test]
+fn a_descriptor_beside_no_version_is_said_in_a_whole_sentence() {
+    let (message, hint) = beside("1.0.9", "");
+    assert_eq!(message, "`spec.descriptor` is about version 1.0.9, and has no effect: only `spec.version` decides");
+    assert!(hint.ends_with("and set `spec.version`"));
+    let (message, hint) = beside("1.0.9", "1.1.0");
+    assert_eq!(message, "`spec.descriptor` is about version 1.0.9, and has no effect: `spec.version` is 1.1.0");
+    assert!(hint.ends_with("or correct `spec.version`"));
+}
