@@ -146,6 +146,7 @@ fn explain(code: &str) -> (&'static str, &'static str) {
         "held/conflict" => ("a module with an object that belongs to another owner", "see the message"),
         "held/suspended" => ("a suspended runtime or source", "run `tidegate resume` to resume it"),
         "held/kept" => ("an object that is no longer declared but not deleted", "see the message"),
+        "held/kept-before" => ("an object that an earlier revision no longer declared and that is kept", ""),
         "not-known" => {
             ("a value that only a live cluster knows", "compare with `--live`, or set a value with `--assume`")
         }
