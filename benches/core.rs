@@ -180,6 +180,7 @@ fn comparison(criterion: &mut Criterion) {
         source: &source,
         policy: &policy,
         known: None,
+        is_current: false,
         target: None,
         assumptions: &assumptions,
         settings: &settings,

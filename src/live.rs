@@ -99,6 +99,8 @@ pub(crate) struct Intent {
 #[derive(Default)]
 pub(crate) struct Outcome {
     pub(crate) found: Vec<Found>,
+    /// The ModuleTemplates of modules that stay in the runtime, because users have custom resources of them.
+    pub(crate) in_use: BTreeSet<Key>,
     /// Objects with the desired content that Tidegate has not applied yet: it would take over their fields.
     pub(crate) to_take_over: Vec<ObjectId>,
     pub(crate) held: Vec<Held>,
@@ -200,6 +202,7 @@ impl Outcome {
             }
             self.found.push(found);
         }
+        self.in_use.extend(at_once.in_use);
         self.held.extend(at_once.held);
         let is_new = |one: &NotKnown| self.unknown.iter().all(|known| known.value != one.value);
         let unknown: Vec<NotKnown> = at_once.unknown.into_iter().filter(is_new).collect();
@@ -209,6 +212,7 @@ impl Outcome {
 
     pub(crate) fn append(&mut self, other: Outcome) {
         self.found.extend(other.found);
+        self.in_use.extend(other.in_use);
         self.to_take_over.extend(other.to_take_over);
         self.held.extend(other.held);
         self.unknown.extend(other.unknown);
@@ -229,6 +233,16 @@ impl Intent {
     /// All runtimes, before and afterwards.
     pub(crate) fn runtimes(&self) -> BTreeSet<Key> {
         self.before.kymas.keys().chain(self.after.kymas.keys()).cloned().collect()
+    }
+
+    /// Keeps ModuleTemplates that would be deleted. Returns those.
+    pub(crate) fn keep(&mut self, templates: &BTreeSet<Key>) -> BTreeSet<Key> {
+        let until = self.until_confirmed.as_mut().map(|until| until.keep(templates)).unwrap_or_default();
+        let goes = |key: &&Key| !self.after.templates.contains_key(*key);
+        let template = |key: &Key| Some((key.clone(), Arc::clone(self.before.templates.get(key)?)));
+        let kept: Vec<_> = templates.iter().filter(goes).filter_map(template).collect();
+        self.after.templates.extend(kept.iter().cloned());
+        kept.into_iter().map(|(key, _)| key).chain(until).collect()
     }
 
     /// A Kyma after the change, or before it if the change deletes the Kyma, and its landscape.

@@ -279,7 +279,8 @@ impl<'a> Comparer<'a> {
     }
 
     fn secret(&self, wish: &Wish, live: &Object) -> Option<Differs> {
-        let (mut old, mut new) = secret_after(wish.object.value(), live.value(), FIELD_MANAGER);
+        let managers = tidegate_cluster::managers_before(self.cluster.name(), &wish.object.id().kind);
+        let (mut old, mut new) = secret_after(wish.object.value(), live.value(), managers);
         self.shared.mask(&mut old);
         self.shared.mask(&mut new);
         let refused = immutable::over_live(&wish.gvk, live.value(), wish.object.value(), &Context::default());

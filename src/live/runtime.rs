@@ -149,6 +149,11 @@ struct Module {
     resource: Option<Object>,
     /// Why its objects stay, whatever it contains; none if they do not.
     rests: Option<Rest>,
+    /// The ModuleTemplate of the version that leaves; `None` if the module stays, or its version is not known.
+    template: Option<Key>,
+    /// Whether its Manifest is as desired already, or being deleted if the module leaves. Then the change does not
+    /// remove what it no longer contains: an earlier one did.
+    is_applied: bool,
 }
 
 /// Why nothing of a module is applied or pruned in the runtime.
@@ -664,6 +669,7 @@ impl<'a> RuntimeComparison<'a> {
             let rests = self.paused(&installation.module, live);
             return Ok(Some(Module::resting(&installation.module, manifest, owned, rests)));
         }
+        let is_applied = present.and_then(content) == Some(installation.content());
         let wishes = self.objects(installation, &manifest, live, cause.as_ref());
         // Of a module in another repository, what leaves is known by its name.
         let outline = || self.baseline.intent.outlines.get(&installation.content()).cloned();
@@ -679,6 +685,8 @@ impl<'a> RuntimeComparison<'a> {
             owned,
             resource,
             rests: None,
+            template: None,
+            is_applied,
         }))
     }
 
@@ -829,8 +837,10 @@ impl<'a> RuntimeComparison<'a> {
             |manifest: &Manifest| manifest.spec.custom_resource_policy == CustomResourcePolicy::CreateAndDelete;
         let ours = manifest.filter(|manifest| rests.is_none() && is_ours(manifest));
         let resource = ours.and_then(|manifest| Object::new(manifest.spec.resource?).ok());
-        let (name, manifest) = (module.to_owned(), key(live));
-        Module { name, manifest, wishes: None, desired: None, owned, resource, rests }
+        let version = live.value().pointer("/spec/version").and_then(Value::as_str);
+        let template = version.map(|version| Key::new(live.namespace(), &format!("{module}-{version}")));
+        let (name, manifest, is_applied) = (module.to_owned(), key(live), is_deleting(live));
+        Module { name, manifest, wishes: None, desired: None, owned, resource, rests, template, is_applied }
     }
 
     /// Compares all desired and all recorded objects with the runtime.
@@ -845,11 +855,12 @@ impl<'a> RuntimeComparison<'a> {
             .map(|wish| wish.object.id())
             .collect();
         self.prune_catalog(&live, &desired);
-        let in_use = self.in_use(modules, &desired).await?;
+        let in_use = self.in_use(modules).await?;
         // The default custom resources that modules delete as they leave. Another module may want the same.
         let mut leaving = BTreeSet::new();
         for (module, in_use) in modules.iter().zip(&in_use) {
             self.report_in_use(module, in_use);
+            self.outcome.in_use.extend(module.template.clone().filter(|_| matches!(in_use, InUse::Module(_))));
             leaving.extend(self.leaving_resource(module, in_use).await?);
         }
         for module in modules {
@@ -909,7 +920,13 @@ impl<'a> RuntimeComparison<'a> {
             }
         }
         for (found, giver) in moving {
-            let is_held = blocked.modules.contains(&giver);
+            // A module of which users have custom resources stays as a whole, and so does a definition.
+            let stays = modules.iter().zip(&in_use).any(|(module, in_use)| match in_use {
+                InUse::Nothing => false,
+                InUse::Module(_) => module.manifest == giver,
+                InUse::Definitions(kept) => module.manifest == giver && kept.contains_key(&found.id),
+            });
+            let is_held = stays || blocked.modules.contains(&giver);
             let giver = modules.iter().find(|module| is_held && module.manifest == giver);
             self.outcome.held.extend(giver.map(|giver| self.stays_with(giver, &found)));
             let effect = if is_held { Effect::Held } else { found.effect };
@@ -1130,7 +1147,7 @@ impl<'a> RuntimeComparison<'a> {
     }
 
     /// What custom resources of users keep, for each module. Lists only those of definitions that would be deleted.
-    async fn in_use(&self, modules: &[Module], desired: &BTreeSet<ObjectId>) -> Result<Vec<InUse>, Error> {
+    async fn in_use(&self, modules: &[Module]) -> Result<Vec<InUse>, Error> {
         let siblings: Vec<Arc<Manifest>> =
             self.manifests.values().filter_map(|manifest| typed(manifest.value()).map(Arc::new)).collect();
         let mut found = Vec::with_capacity(modules.len());
@@ -1141,7 +1158,7 @@ impl<'a> RuntimeComparison<'a> {
             });
             found.push(match (self.cluster, manifest) {
                 (Some(cluster), Some(manifest)) if module.rests.is_none() => {
-                    module.in_use(cluster, manifest, &siblings, desired).await?
+                    module.in_use(cluster, manifest, &siblings, modules).await?
                 }
                 _ => InUse::Nothing,
             });
@@ -1170,7 +1187,7 @@ impl<'a> RuntimeComparison<'a> {
                 .collect(),
         };
         self.outcome.held.extend(messages.into_iter().map(|message| Held {
-            why: Why::Kept,
+            why: module.why_kept(),
             module: module.name.clone(),
             runtimes: [self.key.clone()].into(),
             message,
@@ -1185,7 +1202,9 @@ impl<'a> RuntimeComparison<'a> {
         let Some(live) = self.live(resource).await? else { return Ok(None) };
         let is_held = *in_use != InUse::Nothing;
         let effect = if is_held { Effect::Held } else { Effect::Applies };
-        self.outcome.found.push(self.skr().found_gone(&live, effect));
+        if !(is_held && module.is_applied) {
+            self.outcome.found.push(self.skr().found_gone(&live, effect));
+        }
         Ok((!is_held).then(|| live.id()))
     }
 
@@ -1244,6 +1263,8 @@ impl<'a> RuntimeComparison<'a> {
         for prune in module.prunes() {
             let Some(object) = live.get(&prune.id).filter(|_| !desired.contains(&prune.id)) else { continue };
             match prune.verdict(Some(&seen(object, self.stranger(&module.manifest, object).is_none()))) {
+                // An earlier change has removed it already.
+                Verdict::Delete if module.is_applied && (is_kept(&prune.id) || matches!(in_use, InUse::Module(_))) => {}
                 Verdict::Delete => {
                     let is_held = is_blocked || is_kept(&prune.id);
                     let effect = if is_held { Effect::Held } else { Effect::Applies };
@@ -1255,7 +1276,7 @@ impl<'a> RuntimeComparison<'a> {
                         _ => "a delete would also remove users' data",
                     };
                     self.outcome.held.push(Held {
-                        why: Why::Kept,
+                        why: module.why_kept(),
                         module: module.name.clone(),
                         runtimes: [self.key.clone()].into(),
                         message: format!("{} is no longer declared, but is not deleted: {reason}", prune.id),
@@ -1363,7 +1384,22 @@ impl Ownership<'_> {
 impl Module {
     /// One of which nothing is applied or pruned.
     fn resting(name: &str, manifest: Key, owned: Inventory, rests: Option<Rest>) -> Module {
-        Module { name: name.to_owned(), manifest, wishes: None, desired: None, owned, resource: None, rests }
+        Module {
+            name: name.to_owned(),
+            manifest,
+            wishes: None,
+            desired: None,
+            owned,
+            resource: None,
+            rests,
+            template: None,
+            is_applied: true,
+        }
+    }
+
+    /// Why something of it stays that it no longer contains.
+    fn why_kept(&self) -> Why {
+        if self.is_applied { Why::KeptBefore } else { Why::Kept }
     }
 
     /// The recorded objects that are removed.
@@ -1377,13 +1413,18 @@ impl Module {
         cluster: &Cluster,
         manifest: &Manifest,
         siblings: &[Arc<Manifest>],
-        desired: &BTreeSet<ObjectId>,
+        modules: &[Module],
     ) -> Result<InUse, Error> {
         if self.wishes.is_none() {
             let first = module_in_use(cluster, manifest, siblings).await?;
             return Ok(first.map_or(InUse::Nothing, InUse::Module));
         }
-        let unwanted: Vec<Prune> = self.prunes().into_iter().filter(|prune| !desired.contains(&prune.id)).collect();
+        // What another module has or takes over is no longer this one's.
+        let is_of_another = |id: &ObjectId| {
+            let mut others = modules.iter().filter(|other| other.manifest != self.manifest && other.wants(id));
+            others.any(|other| other.owned.contains(id) || other.adopts(id, modules))
+        };
+        let unwanted: Vec<Prune> = self.prunes().into_iter().filter(|prune| !is_of_another(&prune.id)).collect();
         let kept = definitions_in_use(cluster, manifest, siblings, &unwanted).await?;
         Ok(if kept.is_empty() { InUse::Nothing } else { InUse::Definitions(kept) })
     }

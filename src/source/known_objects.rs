@@ -180,6 +180,7 @@ mod tests {
             managers: Vec::new(),
             deleting: false,
             last_other: None,
+            claims_texts: false,
             owners: Vec::new(),
             unreadable: None,
         }

@@ -10,5 +10,6 @@ mod outage;
 mod refuse;
 mod secrets;
 mod status;
+mod stays;
 mod told;
 mod waits;

@@ -36,9 +36,20 @@ pub struct Task {
     pub known: Option<String>,
     /// The file and line, for the audit record.
     pub place: Option<Place>,
-    /// Whether Lifecycle Manager applied it, see [`Metadata::is_of_former`]. Its claims are then taken over first, and
-    /// the object is applied only if that is not enough.
-    pub is_of_former: bool,
+    /// Whether the object has claims to take over.
+    pub claims: Claims,
+}
+
+/// Whether an object has claims to take over, see [`Metadata::has_other_claims`]. They are then taken over first, and
+/// the object is applied only if that is not enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claims {
+    /// It has none.
+    None,
+    /// It has some.
+    ToTakeOver,
+    /// It is a Secret that Tidegate did not look up: it may have some if it exists.
+    OfSecret,
 }
 
 /// The outcome of one object.
@@ -74,8 +85,8 @@ pub enum Effect {
 impl Task {
     /// Applies an object that has Tidegate's ownership label, and takes over fields of other managers.
     pub fn forced(gvk: Gvk, id: ObjectId, body: Bytes) -> Task {
-        let (on_conflict, known, place, is_of_former) = (OnConflict::Force, None, None, false);
-        Task { gvk, id, body, on_conflict, known, place, is_of_former }
+        let (on_conflict, known, place, claims) = (OnConflict::Force, None, None, Claims::None);
+        Task { gvk, id, body, on_conflict, known, place, claims }
     }
 }
 
@@ -193,7 +204,7 @@ impl Cluster {
             Some(place) => &cause.place(Some(place.clone())),
             None => cause,
         };
-        if task.is_of_former
+        if self.takes_claims(&kind, task).await?
             && let Some(metadata) = self.take_claims(cause, &kind, &task.id, &task.body).await?
         {
             return Ok(metadata);
@@ -212,6 +223,19 @@ impl Cluster {
                 result
             }
             _ => result,
+        }
+    }
+
+    /// Whether the claims on an object are taken over before it is applied. Reads the metadata of a Secret.
+    async fn takes_claims(&self, kind: &Kind, task: &Task) -> Result<bool, Error> {
+        match task.claims {
+            Claims::None => Ok(false),
+            Claims::ToTakeOver => Ok(true),
+            Claims::OfSecret if self.fresh.lacks(&task.id, Instant::now()) => Ok(false),
+            Claims::OfSecret => {
+                let found = self.get_metadata(kind, &Key::new(&task.id.namespace, &task.id.name)).await?;
+                Ok(found.is_some_and(|live| live.has_other_claims() && !live.deleting))
+            }
         }
     }
 

@@ -51,7 +51,7 @@ pub use audit::Cause;
 pub use breaker::Outage;
 pub use denial::Denial;
 pub use dry_run::DryRun;
-pub use enact::{Effect, Outcome, Task};
+pub use enact::{Claims, Effect, Outcome, Task};
 pub use error::{Error, FieldConflict, Target, Unreachable};
 pub use hand_back::{Heir, Heirs, Return};
 pub use kind::Kind;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 use tidegate_core::{
     api::names::FIELD_MANAGER,
@@ -10,7 +10,7 @@ use tidegate_core::{
     object::{Gvk, ObjectId},
 };
 
-use super::unreadable;
+use super::{take_over::is_taken_over, unreadable};
 
 /// The metadata of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,9 @@ pub struct Metadata {
     pub managers: Vec<String>,
     /// The field manager other than Tidegate's that wrote last, not counting subresources such as the status.
     pub last_other: Option<Box<str>>,
+    /// Whether Tidegate or Lifecycle Manager applied texts of a Secret (`stringData`): their claims are on a field that
+    /// is never stored.
+    pub claims_texts: bool,
     /// Whether it is being deleted.
     pub deleting: bool,
     /// The objects that own it, all in its namespace or in none: the garbage collector deletes it after them.
@@ -90,9 +93,20 @@ pub(super) struct Wire {
 #[serde(default)]
 pub(super) struct Manager {
     manager: String,
+    operation: String,
     subresource: Option<String>,
+    #[serde(rename = "fieldsV1")]
+    fields: Option<Fields>,
     /// RFC 3339 in UTC, so that the order of texts is that of times.
     time: Option<String>,
+}
+
+/// The only claim of a manager that matters here.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Fields {
+    #[serde(rename = "f:stringData")]
+    texts: Option<IgnoredAny>,
 }
 
 /// An object of which only the metadata is read; `kind` distinguishes it from a `Status`.
@@ -136,6 +150,12 @@ fn last_other(entries: &[Manager]) -> Option<Box<str>> {
     Some(last.manager.as_str().into())
 }
 
+/// Whether Tidegate or Lifecycle Manager applied `stringData`.
+fn claims_texts(entries: &[Manager]) -> bool {
+    let claims = |entry: &Manager| entry.fields.as_ref().is_some_and(|fields| fields.texts.is_some());
+    entries.iter().any(|entry| entry.operation == "Apply" && is_taken_over(&entry.manager) && claims(entry))
+}
+
 fn nullable<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
@@ -155,6 +175,7 @@ impl Metadata {
     /// The metadata of an object of this kind.
     pub(super) fn for_kind(gvk: &Gvk, Lenient { wire, unreadable }: Lenient) -> Metadata {
         let last_other = last_other(&wire.managed_fields);
+        let claims_texts = (&*gvk.group, &*gvk.kind) == ("", "Secret") && claims_texts(&wire.managed_fields);
         let mut managers: Vec<String> = wire.managed_fields.into_iter().map(|entry| entry.manager).collect();
         managers.sort_unstable();
         managers.dedup();
@@ -174,6 +195,7 @@ impl Metadata {
             finalizers: wire.finalizers,
             managers,
             last_other,
+            claims_texts,
             deleting: wire.deletion_timestamp.is_some(),
             owners: wire.owner_references.into_iter().map(Owner::from).collect(),
             unreadable,

@@ -21,6 +21,7 @@ use tidegate_core::{
     changes::covers,
     name::Key,
     object::{Object, ObjectId},
+    secret,
 };
 
 mod claims;
@@ -65,6 +66,11 @@ pub fn managers_before(cluster: &ClusterName, kind: &str) -> &'static [&'static 
         (ClusterName::Kcp, "Certificate") => &[FIELD_MANAGER, FORMER_OF_CERTIFICATES],
         (ClusterName::Kcp | ClusterName::Placed(_) | ClusterName::Workspace { .. }, _) => &[FIELD_MANAGER],
     }
+}
+
+/// Whether the claims of a field manager are Tidegate's, or become Tidegate's in a runtime.
+pub(super) fn is_taken_over(manager: &str) -> bool {
+    manager == FIELD_MANAGER || FORMER.contains(&manager)
 }
 
 /// Whether an object may have claims to take over.
@@ -148,6 +154,26 @@ fn merged(entries: &[Value], whose: Former) -> Option<Merged> {
     Some(Merged { entries: rest.collect(), claims: all, has_grown })
 }
 
+/// What becomes of the claims on an object in a runtime: Lifecycle Manager's become Tidegate's, and those on texts of a
+/// Secret become claims on its data, so that the next apply removes what is no longer declared. `None` if there are
+/// neither.
+fn merged_in_runtime(object: &Value) -> Option<Merged> {
+    let mut all = entries(object);
+    let mut claims_texts = false;
+    let is_applied =
+        |entry: &&mut Value| is_operation(entry, "Apply") && entry["manager"].as_str().is_some_and(is_taken_over);
+    if secret::is_secret(object) {
+        for entry in all.iter_mut().filter(is_applied) {
+            claims_texts |= entry["fieldsV1"].as_object_mut().is_some_and(secret::fold_claims);
+        }
+    }
+    merged(&all, Former::LifecycleManager).or_else(|| {
+        let ours = all.iter().find(|entry| is_operation(entry, "Apply") && entry["manager"] == FIELD_MANAGER);
+        let claims = ours?["fieldsV1"].as_object()?.clone();
+        claims_texts.then_some(Merged { entries: all, claims, has_grown: false })
+    })
+}
+
 /// The claims on an object, without those of Lifecycle Manager on what the API server sets anyway.
 fn entries(object: &Value) -> Vec<Value> {
     let all = object.pointer("/metadata/managedFields").and_then(Value::as_array);
@@ -228,6 +254,12 @@ impl Former {
 // === impl Metadata ===
 
 impl Metadata {
+    /// Whether an object in a runtime has claims to take over before it is applied: those of Lifecycle Manager, and
+    /// those on the texts of a Secret.
+    pub fn has_other_claims(&self) -> bool {
+        self.is_of_former() || self.claims_texts
+    }
+
     /// Whether Lifecycle Manager claims fields of an object in a runtime.
     pub fn is_of_former(&self) -> bool {
         self.managers.iter().any(|manager| FORMER.contains(&manager.as_str()))
@@ -248,7 +280,7 @@ impl Cluster {
     ) -> Result<Metadata, Error> {
         let object: Value = serde_json::from_slice(answer)
             .map_err(|error| self.misunderstood(kind, &Key::new(&id.namespace, &id.name), &position(&error)))?;
-        let Some(merged) = merged(&entries(&object), Former::LifecycleManager) else {
+        let Some(merged) = merged_in_runtime(&object) else {
             return self.metadata(kind, id, answer);
         };
         let metadata = self.write_claims(cause, kind, id, &object, &merged).await?;
@@ -258,7 +290,8 @@ impl Cluster {
         Ok(metadata)
     }
 
-    /// Takes over the claims on a live object, with one write. Returns its metadata if it is as `body` desires, value
+    /// Takes over the claims on a live object, with one write: those of Lifecycle Manager, and those on the texts of a
+    /// Secret. Returns its metadata if it is as `body` desires, value
     /// by value and claim by claim. Otherwise it must still be applied.
     ///
     /// # Errors
@@ -274,7 +307,7 @@ impl Cluster {
     ) -> Result<Option<Metadata>, Error> {
         let Some(live) = self.get(kind, &Key::new(&id.namespace, &id.name)).await? else { return Ok(None) };
         let live = live.value();
-        let Some(merged) = merged(&entries(live), Former::LifecycleManager) else { return Ok(None) };
+        let Some(merged) = merged_in_runtime(live) else { return Ok(None) };
         let metadata = self.write_claims(cause, kind, id, live, &merged).await?;
         let Ok(desired) = serde_json::from_slice::<Value>(body) else { return Ok(None) };
         let is_as_desired = covers(&desired, live) && claims::are_those_of(&desired, &merged.claims);
@@ -289,7 +322,7 @@ impl Cluster {
     /// Fails if the API server refuses the write: another client may just have changed the object.
     pub async fn take_claims_of(&self, cause: &Cause, kind: &Kind, live: &Object) -> Result<Metadata, Error> {
         let (id, value) = (live.id(), live.value());
-        match merged(&entries(value), Former::LifecycleManager) {
+        match merged_in_runtime(value) {
             Some(merged) => self.write_claims(cause, kind, &id, value, &merged).await,
             None => self.metadata(kind, &id, value.to_string().as_bytes()),
         }
@@ -397,6 +430,22 @@ mod tests {
         let former = entry("lifecycle-manager", "Apply", &claims);
         assert!(!is(json!({"a": "1"}), json!([ours(claims), former])), "its claims are taken over");
         assert!(!is(json!({"a": "1"}), json!([])), "nothing is claimed");
+    }
+
+    #[test]
+    fn claims_on_the_texts_of_a_secret_become_claims_on_its_data() {
+        let texts =
+            |manager: &str| entry(manager, "Apply", &json!({"f:stringData": {"f:a": {}, "f:b": {}}, "f:type": {}}));
+        let user = entry("kubectl", "Apply", &json!({"f:stringData": {"f:c": {}}}));
+        let secret = |kind: &str, entries: &[Value]| json!({"apiVersion": "v1", "kind": kind, "metadata": {"managedFields": entries}});
+        let data = entry(FIELD_MANAGER, "Apply", &json!({"f:type": {}, "f:data": {"f:a": {}, "f:b": {}}}));
+        for manager in [FIELD_MANAGER, "declarative.kyma-project.io/applier"] {
+            let merged = merged_in_runtime(&secret("Secret", &[user.clone(), texts(manager)])).unwrap();
+            assert_eq!(merged.entries, [user.clone(), data.clone()]);
+            assert_eq!(Value::Object(merged.claims), data["fieldsV1"]);
+        }
+        assert_eq!(merged_in_runtime(&secret("Secret", &[user.clone(), data])), None, "once");
+        assert_eq!(merged_in_runtime(&secret("SealedSecret", &[user, texts(FIELD_MANAGER)])), None);
     }
 
     #[test]

@@ -18,10 +18,12 @@ use crate::{
 
 mod cover;
 mod quantity;
+mod same;
 
 pub use self::{
     cover::{covers, merged},
     quantity::compare_quantities,
+    same::{have_same_effect, kept_fields},
 };
 
 /// What a cluster must have of a module.

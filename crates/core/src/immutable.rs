@@ -9,7 +9,7 @@ mod kinds;
 
 use serde_json::{Map, Value};
 
-pub use self::context::Context;
+pub use self::context::{Context, Growth, is_other_version};
 use crate::{
     api::names::annotation,
     changes::{self, covers},
@@ -40,6 +40,15 @@ enum Remedy {
     Migrate,
 }
 
+/// What may happen beside a change, if the API server refused an earlier change of the object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Overdue {
+    /// The change allows Tidegate to delete the object and create it again.
+    Recreate,
+    /// The API server refuses this change as well: Tidegate never recreates an object of this kind.
+    Refuse,
+}
+
 /// What the old side of a change is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Old {
@@ -65,6 +74,32 @@ pub fn between(gvk: &Gvk, old: &Value, new: &Value, context: &Context) -> Option
 /// As [`between`], for a live object, to which the API server has added defaults.
 pub fn over_live(gvk: &Gvk, live: &Value, desired: &Value, context: &Context) -> Option<Immutable> {
     find(gvk, live, desired, Old::Live, context)
+}
+
+/// What may happen beside a change between two declarations of an object that changes no immutable field: the new one
+/// allows that the object is recreated, which the old one did not. So an earlier change may have been refused. `None` if
+/// it was not, because the live object is known to be as the old one declares, or the kind has no immutable fields.
+pub fn overdue(gvk: &Gvk, old: &Value, new: &Value, context: &Context) -> Option<Overdue> {
+    let is_news = allows_recreation(new) && !allows_recreation(old);
+    if !is_news || context.is_applied || !has_immutable_fields(gvk, context) {
+        return None;
+    }
+    Some(if holds_data(gvk) { Overdue::Refuse } else { Overdue::Recreate })
+}
+
+/// Whether an object says that it may be deleted and created again.
+fn allows_recreation(object: &Value) -> bool {
+    let annotations = object.pointer("/metadata/annotations");
+    annotations.and_then(|annotations| annotations.get(annotation::RECREATE)?.as_str()) == Some(ENABLED)
+}
+
+/// Whether users' data go with an object of a kind, so that Tidegate never recreates one.
+fn holds_data(gvk: &Gvk) -> bool {
+    matches!(
+        (&*gvk.group, &*gvk.kind),
+        ("", "PersistentVolumeClaim" | "PersistentVolume" | "Namespace")
+            | ("apiextensions.k8s.io", "CustomResourceDefinition")
+    )
 }
 
 fn find(gvk: &Gvk, old: &Value, new: &Value, of: Old, context: &Context) -> Option<Immutable> {
@@ -97,24 +132,16 @@ fn with_article(kind: &str) -> String {
 }
 
 fn remedy(gvk: &Gvk, new: &Value) -> Remedy {
-    let holds_data = matches!(
-        (&*gvk.group, &*gvk.kind),
-        ("", "PersistentVolumeClaim" | "PersistentVolume" | "Namespace")
-            | ("apiextensions.k8s.io", "CustomResourceDefinition")
-    );
-    let annotations = new.pointer("/metadata/annotations");
-    let asks = annotations.and_then(|annotations| annotations.get(annotation::RECREATE)?.as_str()) == Some(ENABLED);
-    match (holds_data, asks) {
+    match (holds_data(gvk), allows_recreation(new)) {
         (true, _) => Remedy::Rename,
         (false, true) => Remedy::Recreate,
         (false, false) => Remedy::Annotate,
     }
 }
 
-/// The immutable field that differs, as a JSON pointer.
-fn field(gvk: &Gvk, old: &Value, new: &Value, of: Old) -> Option<&'static str> {
-    let is_external = |value: &Value| value.pointer("/spec/type").and_then(Value::as_str) == Some("ExternalName");
-    let of_kind: &[&'static str] = match (&*gvk.group, &*gvk.kind) {
+/// The fields of a kind that never change, as JSON pointers.
+fn table(gvk: &Gvk) -> &'static [&'static str] {
+    match (&*gvk.group, &*gvk.kind) {
         ("apps", "Deployment" | "DaemonSet" | "ReplicaSet") => &["/spec/selector"],
         ("apps", "StatefulSet") => {
             &["/spec/selector", "/spec/serviceName", "/spec/podManagementPolicy", "/spec/volumeClaimTemplates"]
@@ -128,8 +155,6 @@ fn field(gvk: &Gvk, old: &Value, new: &Value, of: Old) -> Option<&'static str> {
             "/spec/backoffLimitPerIndex",
             "/spec/managedBy",
         ],
-        // Such a Service has no address, and may get or lose one.
-        ("", "Service") if is_external(old) || is_external(new) => &[],
         ("", "Service") => &["/spec/clusterIP", "/spec/clusterIPs"],
         ("", "PersistentVolumeClaim") => &[
             "/spec/storageClassName",
@@ -154,7 +179,27 @@ fn field(gvk: &Gvk, old: &Value, new: &Value, of: Old) -> Option<&'static str> {
         ("networking.k8s.io", "IngressClass") => &["/spec/controller"],
         ("discovery.k8s.io", "EndpointSlice") => &["/addressType"],
         _ => &[],
-    };
+    }
+}
+
+/// Whether the API server may refuse a change of an object of a kind because of what was there before: by the table, by
+/// its other rules, or by those of a custom resource that are not known.
+fn has_immutable_fields(gvk: &Gvk, context: &Context) -> bool {
+    let by_rules = matches!(
+        (&*gvk.group, &*gvk.kind),
+        ("", "Pod" | "PersistentVolume" | "ConfigMap") | ("networking.k8s.io", "ServiceCIDR")
+    );
+    by_rules || !table(gvk).is_empty() || (!context::is_built_in(&gvk.group) && context.may_have_rules())
+}
+
+/// The immutable field that differs, as a JSON pointer.
+fn field(gvk: &Gvk, old: &Value, new: &Value, of: Old) -> Option<&'static str> {
+    let is_external = |value: &Value| value.pointer("/spec/type").and_then(Value::as_str) == Some("ExternalName");
+    let is_service = (&*gvk.group, &*gvk.kind) == ("", "Service");
+    let is_unset = |value: &Value| value.pointer("/spec/clusterIP").is_some_and(|address| address == "");
+    // An external Service has no address, and may get or lose one. An empty address is none.
+    let is_free = is_service && (is_external(old) || is_external(new) || is_unset(new));
+    let of_kind: &[&'static str] = if is_free { &[] } else { table(gvk) };
     let differs = |field: &str| match (old.pointer(field), new.pointer(field)) {
         (Some(old), Some(new)) => !of.is_same(field, new, old),
         (_, None) | (None, _) => false,
@@ -203,6 +248,25 @@ impl Old {
         match self {
             Old::Declared => old == new || (covers(&member(new), &member(old)) && covers(&member(old), &member(new))),
             Old::Live => covers(&member(new), &member(old)),
+        }
+    }
+}
+
+// === impl Overdue ===
+
+impl Overdue {
+    /// When it happens and why, as a clause.
+    pub fn sentence(&self, gvk: &Gvk) -> String {
+        match self {
+            Overdue::Recreate => format!(
+                "it is deleted and created again where the API server refused an earlier change of it, because {} is new",
+                annotation::RECREATE
+            ),
+            Overdue::Refuse => format!(
+                "it is refused where the API server refused an earlier change of it, because Tidegate never deletes {} to \
+                 create it again",
+                with_article(&gvk.kind)
+            ),
         }
     }
 }

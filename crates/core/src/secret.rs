@@ -1,6 +1,7 @@
 //! Recognises Secrets whose kind is missing or misspelt. They still contain the values that their author meant for a
-//! Secret, so no output may show them.
+//! Secret, so no output may show them. And writes the texts of a Secret as data, as they are stored.
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
 
 use crate::{kubernetes, schema::distance};
@@ -42,6 +43,50 @@ pub fn has_string_data(map: &Map<String, Value>) -> bool {
         Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
     };
     map.iter().any(|(field, value)| field.eq_ignore_ascii_case("stringData") && is_filled(value))
+}
+
+/// Whether an object is a Secret.
+pub fn is_secret(object: &Value) -> bool {
+    object["apiVersion"] == "v1" && object["kind"] == KIND
+}
+
+/// Moves the texts of a Secret, its `stringData`, into its `data`, where they win, as an API server does. Leaves
+/// everything as it is if the API server would refuse it.
+///
+/// An API server keeps the claim of an apply under `stringData`, a field that it never stores. So a text that the next
+/// apply lacks would stay for ever.
+pub fn fold_texts(secret: &mut Map<String, Value>) {
+    let data_is_valid = secret.get("data").is_none_or(|data| data.is_null() || data.is_object());
+    let texts = match secret.get("stringData") {
+        Some(Value::Object(texts)) if data_is_valid && texts.values().all(Value::is_string) => texts.clone(),
+        Some(Value::Null) => Map::new(),
+        Some(_) | None => return,
+    };
+    secret.shift_remove("stringData");
+    if texts.is_empty() {
+        return;
+    }
+    let data = secret.entry("data").or_insert(Value::Null);
+    if data.is_null() {
+        *data = Value::Object(Map::new());
+    }
+    let Some(data) = data.as_object_mut() else { return };
+    for (key, text) in texts {
+        data.insert(key, STANDARD.encode(text.as_str().unwrap_or_default()).into());
+    }
+}
+
+/// Moves the claims on texts of a Secret, in a set of fields (`fieldsV1`), to its data, where the API server has moved
+/// the texts. Returns whether there were any.
+pub fn fold_claims(fields: &mut Map<String, Value>) -> bool {
+    let Some(texts) = fields.shift_remove("f:stringData") else { return false };
+    let data = fields.entry("f:data").or_insert_with(|| Value::Object(Map::new()));
+    if let (Value::Object(texts), Some(data)) = (texts, data.as_object_mut()) {
+        for (key, claim) in texts {
+            data.entry(key).or_insert(claim);
+        }
+    }
+    true
 }
 
 /// Whether an object of this kind may have been meant as a Secret: the kind is missing, misspelt, or unknown in the

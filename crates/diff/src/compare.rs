@@ -57,7 +57,9 @@ use tidegate_core::{
     },
     name::Key,
     object::{Object, ObjectId},
-    plan::{self, Class, Components, InstalledModules, ModuleOutcome, Offer, PolicyAt, Settings, Windows},
+    plan::{
+        self, Class, Components, Installation, InstalledModules, ModuleOutcome, Offer, PolicyAt, Settings, Windows,
+    },
     render::offline::{Assumptions, Inputs, Outline, Rendered, SetupPart, TargetName},
     snapshot::Snapshot,
     template::{Library, Template},
@@ -89,6 +91,8 @@ pub struct Request<'a> {
     pub policy: &'a Policy,
     /// Kymas that git does not declare, what is installed, and the catalog of other sources.
     pub known: Option<&'a LandscapeFile>,
+    /// Whether that file was written after the old side was committed.
+    pub is_current: bool,
     /// Only this target; all if `None`.
     pub target: Option<&'a TargetName>,
     /// Values that replace placeholders.
@@ -119,6 +123,8 @@ pub struct Prepared {
     declared: BTreeSet<Key>,
     /// Modules of other repositories, of which only the names of the objects are known.
     outlines: BTreeMap<ContentId, Arc<ModuleObjects>>,
+    /// Whether the landscape file was written after the old side was committed.
+    is_current: bool,
     /// What is active until a user confirms what waits; `None` if nothing waits.
     until_confirmed: Option<Box<Prepared>>,
 }
@@ -280,9 +286,19 @@ impl Prepared {
             };
             let (old, known, outlines) = (old.clone(), known.clone(), outlines.clone());
             let declared = of_git.clone();
-            Box::new(Prepared { old, new: landscape, settled, known, declared, outlines, until_confirmed: None })
+            Box::new(Prepared {
+                old,
+                new: landscape,
+                settled,
+                known,
+                declared,
+                outlines,
+                is_current: request.is_current,
+                until_confirmed: None,
+            })
         });
-        Prepared { old, new, settled, known, declared: of_git, outlines, until_confirmed }
+        let is_current = request.is_current;
+        Prepared { old, new, settled, known, declared: of_git, outlines, is_current, until_confirmed }
     }
 }
 
@@ -301,6 +317,14 @@ impl Prepared {
             }
         }
         failed
+    }
+
+    /// Whether a runtime has a module as the old side declares it, according to the landscape file: in this version, and
+    /// not in state `Error`.
+    fn has_applied(&self, runtime: &Key, installation: &Installation) -> bool {
+        let known = self.is_current.then(|| self.known.get(runtime)).flatten();
+        let installed = known.and_then(|known| known.installed.iter().find(|one| one.name == installation.module));
+        installed.is_some_and(|one| !one.failed && one.version.as_deref() == Some(installation.version.as_str()))
     }
 
     /// Whether something waits for a confirmation by a user.

@@ -53,6 +53,7 @@ pub(super) fn difference() -> Difference {
         maker: None,
         conflicts: Vec::new(),
         refusal: None,
+        overdue: None,
         is_former: false,
     }
 }

@@ -155,6 +155,8 @@ impl Group {
             maker: self.first.maker,
             conflicts: self.first.conflicts,
             refusal: self.first.refusal,
+            // The live objects are known.
+            overdue: None,
             is_former: self.first.is_former,
         }
     }

@@ -149,6 +149,19 @@ struct Difference<'a> {
     conflicts: Vec<Conflict<'a>>,
     /// Why the API server refuses the change and what to do; null if it does not.
     refusal: Option<&'a str>,
+    /// What may happen instead of a change, where the API server refused an earlier change of the object; null if
+    /// nothing may, or if what runtimes have is known.
+    overdue: Option<Overdue<'a>>,
+}
+
+/// What may happen instead of a change.
+#[derive(JsonSchema, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Overdue<'a> {
+    /// `recreate` or `refuse`. `--fail-on` counts it.
+    action: Action,
+    /// Where it happens and why.
+    message: &'a str,
 }
 
 /// The location of an object.
@@ -203,6 +216,8 @@ enum Effect {
     NeedsConfirmation,
     /// Not before an obstacle is removed, which `held` names.
     Held,
+    /// Never: the API server refuses the change.
+    Refused,
 }
 
 /// A run of changed lines, with context.
@@ -297,6 +312,8 @@ enum Why {
     Unconfirmed,
     /// It is no longer declared but is not deleted.
     Kept,
+    /// The same since an earlier revision: this one changes nothing about it.
+    KeptBefore,
     /// An object of the module has another owner.
     Conflict,
     /// The definition waits for another one that is not applied.
@@ -464,18 +481,12 @@ impl<'a> Difference<'a> {
                 namespace: &one.id.namespace,
                 name: &one.id.name,
             },
-            action: match one.action {
-                model::Action::Conflict => Action::Conflict,
-                model::Action::Delete => Action::Delete,
-                model::Action::Refuse => Action::Refuse,
-                model::Action::Recreate => Action::Recreate,
-                model::Action::Change => Action::Change,
-                model::Action::Create => Action::Create,
-            },
-            effect: match one.effect {
-                model::Effect::Applies => Effect::Applies,
-                model::Effect::NeedsConfirmation => Effect::NeedsConfirmation,
-                model::Effect::Held => Effect::Held,
+            action: Action::from_model(one.action),
+            effect: match (one.effect, one.action) {
+                (model::Effect::Held, _) => Effect::Held,
+                (model::Effect::Applies | model::Effect::NeedsConfirmation, model::Action::Refuse) => Effect::Refused,
+                (model::Effect::Applies, _) => Effect::Applies,
+                (model::Effect::NeedsConfirmation, _) => Effect::NeedsConfirmation,
             },
             objects: one.objects,
             runtimes: one.runtimes.iter().map(ToString::to_string).collect(),
@@ -490,6 +501,23 @@ impl<'a> Difference<'a> {
                 .map(|conflict| Conflict { field: &conflict.field, manager: &conflict.manager })
                 .collect(),
             refusal: one.refusal.as_deref(),
+            overdue: one
+                .overdue
+                .as_ref()
+                .map(|overdue| Overdue { action: Action::from_model(overdue.action), message: &overdue.sentence }),
+        }
+    }
+}
+
+impl Action {
+    fn from_model(action: model::Action) -> Action {
+        match action {
+            model::Action::Conflict => Action::Conflict,
+            model::Action::Delete => Action::Delete,
+            model::Action::Refuse => Action::Refuse,
+            model::Action::Recreate => Action::Recreate,
+            model::Action::Change => Action::Change,
+            model::Action::Create => Action::Create,
         }
     }
 }
@@ -541,6 +569,7 @@ impl<'a> Held<'a> {
                 model::Why::Unconfirmed => Why::Unconfirmed,
                 model::Why::Withheld => Why::Withheld,
                 model::Why::Kept => Why::Kept,
+                model::Why::KeptBefore => Why::KeptBefore,
                 model::Why::Conflict => Why::Conflict,
                 model::Why::Waiting => Why::Waiting,
                 model::Why::Suspended => Why::Suspended,

@@ -6,6 +6,8 @@
 //! run is necessary. Secrets never get a dry run; the result of an apply is computed here ([`secret_after`]), from the
 //! same fields.
 
+use std::borrow::Cow;
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
 
@@ -13,6 +15,7 @@ use super::compare::leaves;
 use tidegate_core::{
     changes::{merged, overlay},
     object::PathPart,
+    secret,
 };
 
 /// Fields of `metadata` that only the API server writes.
@@ -40,18 +43,34 @@ pub fn stripped(object: &Value) -> Value {
 /// `true` may be wrong, for example for a field that another manager also owns, and then costs a
 /// dry run.
 pub fn drops(desired: &Value, live: &Value, manager: &str) -> bool {
-    applied_fields(live, manager).any(|fields| lacks(desired, fields))
+    applied_fields(live, &[manager]).any(|fields| lacks(desired, &fields))
 }
 
-/// The sets of fields that a manager applied.
-fn applied_fields<'a>(live: &'a Value, manager: &str) -> impl Iterator<Item = &'a Map<String, Value>> {
+/// The sets of fields that managers applied.
+fn applied_fields<'a>(live: &'a Value, managers: &[&str]) -> impl Iterator<Item = Cow<'a, Map<String, Value>>> {
+    claims(live).filter(|entry| is_applied_by(entry, managers)).filter_map(|entry| fields_of(live, entry))
+}
+
+/// Whether a claim is an apply of one of these managers.
+fn is_applied_by(entry: &Value, managers: &[&str]) -> bool {
+    entry["operation"] == "Apply" && entry["manager"].as_str().is_some_and(|name| managers.contains(&name))
+}
+
+/// The claims on an object, apart from its subresources.
+fn claims(live: &Value) -> impl Iterator<Item = &Value> {
     let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array).into_iter().flatten();
-    let of_manager = move |entry: &&Value| {
-        entry["manager"] == manager
-            && entry["operation"] == "Apply"
-            && entry.get("subresource").is_none_or(|subresource| subresource == "")
-    };
-    entries.filter(of_manager).filter_map(|entry| entry["fieldsV1"].as_object())
+    entries.filter(|entry| entry.get("subresource").is_none_or(|subresource| subresource == ""))
+}
+
+/// The fields of a claim. Tidegate takes over claims on the texts of a Secret as claims on its data.
+fn fields_of<'a>(live: &Value, entry: &'a Value) -> Option<Cow<'a, Map<String, Value>>> {
+    let fields = entry["fieldsV1"].as_object()?;
+    if !secret::is_secret(live) || !fields.contains_key("f:stringData") {
+        return Some(Cow::Borrowed(fields));
+    }
+    let mut fields = fields.clone();
+    secret::fold_claims(&mut fields);
+    Some(Cow::Owned(fields))
 }
 
 /// Whether a field of a set (`fieldsV1`) is missing in a value.
@@ -95,20 +114,26 @@ fn member<'a>(list: &'a Value, text: &str) -> Option<&'a Value> {
     list.as_array()?.iter().find(|item| **item == value)
 }
 
-/// The result of an apply of a Secret by `manager`: `desired` over `live`, without fields that
-/// `manager` applied before and `desired` no longer has. Both sides have all values in `data`, in
-/// one notation, so that they are comparable.
-pub fn secret_after(desired: &Value, live: &Value, manager: &str) -> (Value, Value) {
+/// The result of an apply of a Secret: `desired` over `live`, without fields that one of `managers` applied before,
+/// `desired` no longer has, and no other manager claims. Both sides have all values in `data`, in one notation, so that
+/// they are comparable.
+pub fn secret_after(desired: &Value, live: &Value, managers: &[&str]) -> (Value, Value) {
     let mut before = stripped(live);
     fold(&mut before);
     let mut desired = desired.clone();
     fold(&mut desired);
     let mut after = before.clone();
+    let others: Vec<&Map<String, Value>> = claims(live)
+        .filter(|entry| !is_applied_by(entry, managers))
+        .filter_map(|entry| entry["fieldsV1"].as_object())
+        .collect();
     for path in [&["data"][..], &["metadata", "labels"], &["metadata", "annotations"]] {
         let wanted = path.iter().try_fold(&desired, |value, field| value.get(field)).and_then(Value::as_object);
         let wanted = wanted.cloned().unwrap_or_default();
-        let dropped = applied_fields(live, manager).flat_map(|fields| keys(fields, path));
-        let dropped: Vec<&str> = dropped.filter(|key| !wanted.contains_key(*key)).collect();
+        let applied: Vec<Cow<'_, Map<String, Value>>> = applied_fields(live, managers).collect();
+        let is_shared = |key: &str| others.iter().any(|fields| keys(fields, path).any(|other| other == key));
+        let dropped = applied.iter().flat_map(|fields| keys(fields, path));
+        let dropped: Vec<&str> = dropped.filter(|key| !wanted.contains_key(*key) && !is_shared(key)).collect();
         let Some(target) = entry(&mut after, path) else { continue };
         dropped.iter().for_each(|key| drop(target.shift_remove(*key)));
         target.extend(wanted);
@@ -135,8 +160,8 @@ pub fn overlaid(live: &Value, desired: &Value) -> Value {
 /// As [`overlaid`], without the fields that `manager` applied before and `desired` no longer has.
 pub fn applied(live: &Value, desired: &Value, manager: &str) -> Value {
     let mut after = overlaid(live, desired);
-    for fields in applied_fields(live, manager) {
-        drop_fields(&mut after, desired, fields);
+    for fields in applied_fields(live, &[manager]) {
+        drop_fields(&mut after, desired, &fields);
     }
     after
 }
@@ -166,16 +191,9 @@ fn drop_fields(after: &mut Value, desired: &Value, fields: &Map<String, Value>) 
 pub fn applied_by(live: &Value, desired: &Value, managers: &[&str]) -> Value {
     let desired = stripped(desired);
     let mut after = merged(&desired, &stripped(live));
-    let is_ours = |entry: &Value| {
-        entry["operation"] == "Apply" && entry["manager"].as_str().is_some_and(|name| managers.contains(&name))
-    };
-    let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array).into_iter().flatten();
-    let of_object = entries.filter(|entry| entry.get("subresource").is_none_or(|subresource| subresource == ""));
-    let (ours, others): (Vec<&Value>, Vec<&Value>) = of_object.partition(|entry| is_ours(entry));
-    let fields = |entry: &&'_ Value| entry["fieldsV1"].as_object().cloned();
-    let others: Vec<Map<String, Value>> = others.iter().filter_map(fields).collect();
-    let others: Vec<&Map<String, Value>> = others.iter().collect();
-    for fields in ours.iter().filter_map(fields) {
+    let (ours, others): (Vec<&Value>, Vec<&Value>) = claims(live).partition(|entry| is_applied_by(entry, managers));
+    let others: Vec<&Map<String, Value>> = others.iter().filter_map(|entry| entry["fieldsV1"].as_object()).collect();
+    for fields in ours.iter().filter_map(|entry| fields_of(live, entry)) {
         release(&mut after, &desired, &fields, &others);
     }
     after
@@ -265,7 +283,6 @@ fn entry<'a>(value: &'a mut Value, path: &[&str]) -> Option<&'a mut Map<String, 
 /// Moves `stringData` into `data`, as the API server does, and normalizes the notation of `data`.
 fn fold(secret: &mut Value) {
     let Some(map) = secret.as_object_mut() else { return };
-    let texts = map.shift_remove("stringData");
     if let Some(data) = map.get_mut("data").and_then(Value::as_object_mut) {
         for value in data.values_mut() {
             let bytes = value.as_str().map(|text| text.split_ascii_whitespace().collect::<String>());
@@ -274,12 +291,7 @@ fn fold(secret: &mut Value) {
             }
         }
     }
-    let Some(Value::Object(texts)) = texts else { return };
-    let Some(data) = entry(secret, &["data"]) else { return };
-    for (key, text) in texts {
-        let text = text.as_str().map_or_else(|| text.to_string(), str::to_owned);
-        data.insert(key, Value::from(STANDARD.encode(text)));
-    }
+    secret::fold_texts(map);
 }
 
 /// Removes empty mappings, which the API server does not store.

@@ -189,7 +189,13 @@ impl Approval {
 fn is_blocked(why: Why) -> bool {
     match why {
         Why::Downgrade | Why::Refused | Why::Unconfirmed | Why::Withheld | Why::Waiting | Why::Conflict => true,
-        Why::DecidedByRuntime | Why::Window | Why::Rollout | Why::Kept | Why::Suspended | Why::Adopted => false,
+        Why::DecidedByRuntime
+        | Why::Window
+        | Why::Rollout
+        | Why::Kept
+        | Why::KeptBefore
+        | Why::Suspended
+        | Why::Adopted => false,
     }
 }
 
@@ -250,7 +256,8 @@ fn lists(page: &mut Page, report: &Report) {
     let end = page.left() - share;
     let warnings: Vec<_> = report.diagnostics.iter().filter(|one| one.severity == Severity::Warning).collect();
     page.list("Definitions and templates", warnings.into_iter().map(diagnostic), end);
-    let waiting: Vec<_> = report.held.iter().filter(|one| !is_blocked(one.why)).collect();
+    let is_news = |one: &&Held| !is_blocked(one.why) && one.why != Why::KeptBefore;
+    let waiting: Vec<_> = report.held.iter().filter(is_news).collect();
     page.list("Held", waiting.into_iter().map(held), end);
     let items = report.moves.iter().map(|one| {
         let part = |text: &str| cut_code(text, PART_MAX);
@@ -292,6 +299,8 @@ fn tail(report: &Report, chars_max: usize) -> String {
         format!("{} in {place}, {}; {hides}", short(&one.value), counted(one.occurrences, "place"))
     });
     page.folded(summary::not_known(report), items);
+    let before: Vec<&Held> = report.held.iter().filter(|one| one.why == Why::KeptBefore).collect();
+    page.folded("Kept since earlier revisions", before.into_iter().map(held));
     page.into_text()
 }
 
@@ -497,8 +506,8 @@ fn block(report: &Report, one: &Difference) -> String {
     for (label, runtimes) in groups {
         block.push_str(&format!("- by {}: {}\n", short(&label), short(&runtimes)));
     }
-    if let Some(refusal) = &one.refusal {
-        block.push_str(&format!("- {}\n", short(refusal)));
+    for clause in one.refusal.iter().chain(one.overdue.as_ref().map(|overdue| &overdue.sentence)) {
+        block.push_str(&format!("- {}\n", short(clause)));
     }
     for conflict in &one.conflicts {
         let field = if conflict.field.is_empty() { "the object".to_owned() } else { short(&conflict.field) };

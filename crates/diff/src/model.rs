@@ -140,6 +140,8 @@ pub struct Difference {
     pub conflicts: Vec<Conflict>,
     /// Why an API server refuses the change and what to do, as a clause; only for [`Action::Refuse`].
     pub refusal: Option<String>,
+    /// What may happen instead, in runtimes where an earlier change was refused; only for [`Action::Change`].
+    pub overdue: Option<OverdueAction>,
     /// Whether it is there whatever the revision says: its runtimes have errors already, and nothing of the revision
     /// concerns them.
     pub is_former: bool,
@@ -171,6 +173,15 @@ pub enum Action {
     Change,
     /// It is created.
     Create,
+}
+
+/// What may happen instead of a change.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OverdueAction {
+    /// [`Action::Recreate`] or [`Action::Refuse`].
+    pub action: Action,
+    /// Where it happens and why, as a clause.
+    pub sentence: String,
 }
 
 /// Whether a difference takes effect when the change is merged.
@@ -275,6 +286,8 @@ pub enum Why {
     Unconfirmed,
     /// It is no longer declared but is not deleted, because of errors or to protect user data.
     Kept,
+    /// The same since an earlier revision: this one changes nothing about it.
+    KeptBefore,
     /// An object of the module has another owner: it is not applied, and nothing of the module is
     /// pruned.
     Conflict,
@@ -436,6 +449,11 @@ impl Difference {
             && &*self.id.group == KYMA_GROUP
             && matches!(&*self.id.kind, "ModuleTemplate" | "ModuleReleaseMeta")
             && !matches!(self.action, Action::Conflict | Action::Refuse)
+    }
+
+    /// Whether this happens, or may happen because an earlier change was refused.
+    pub fn may_be(&self, action: Action) -> bool {
+        self.action == action || self.overdue.as_ref().is_some_and(|overdue| overdue.action == action)
     }
 
     /// The module and version of a Manifest that gets other content under the same version.
@@ -748,7 +766,7 @@ impl Held {
 
 impl Why {
     /// All reasons, in the order of reports.
-    pub const ALL: [Why; 12] = [
+    pub const ALL: [Why; 13] = [
         Why::Downgrade,
         Why::Conflict,
         Why::DecidedByRuntime,
@@ -761,6 +779,7 @@ impl Why {
         Why::Withheld,
         Why::Waiting,
         Why::Kept,
+        Why::KeptBefore,
     ];
 
     /// The machine-readable name.
@@ -774,6 +793,7 @@ impl Why {
             Why::Unconfirmed => "unconfirmed",
             Why::Withheld => "withheld",
             Why::Kept => "kept",
+            Why::KeptBefore => "kept-before",
             Why::Conflict => "conflict",
             Why::Waiting => "waiting",
             Why::Suspended => "suspended",

@@ -82,9 +82,13 @@ fn judged(report: &Report) -> impl Iterator<Item = Remark> {
             Why::Downgrade | Why::Conflict | Why::Refused | Why::Unconfirmed | Why::Withheld | Why::Waiting => {
                 Level::Warning
             }
-            Why::DecidedByRuntime | Why::Window | Why::Rollout | Why::Suspended | Why::Adopted | Why::Kept => {
-                Level::Note
-            }
+            Why::DecidedByRuntime
+            | Why::Window
+            | Why::Rollout
+            | Why::Suspended
+            | Why::Adopted
+            | Why::Kept
+            | Why::KeptBefore => Level::Note,
         };
         let said = match one.runtimes.len() {
             0 => one.message.clone(),

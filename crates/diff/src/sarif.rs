@@ -150,6 +150,7 @@ fn explain(code: &str) -> (&'static str, &'static str) {
         "held/adopted" => ("a runtime that stays as Lifecycle Manager left it", "run `tidegate adopt take --finish`"),
         "held/suspended" => ("a suspended runtime or source", "run `tidegate resume` to resume it"),
         "held/kept" => ("an object that is no longer declared but not deleted", "see the message"),
+        "held/kept-before" => ("an object that an earlier revision no longer declared and that is kept", ""),
         "not-known" => {
             ("a value that only a live cluster knows", "compare with `--live`, or set a value with `--assume`")
         }

@@ -42,6 +42,7 @@ pub(super) fn label(why: Why) -> &'static str {
         Why::Unconfirmed => "waiting for a confirmation",
         Why::Withheld => "held back",
         Why::Kept => "no longer declared, and kept",
+        Why::KeptBefore => "kept since an earlier revision",
         Why::Conflict => "held by a conflict",
         Why::Waiting => "waiting for another definition",
         Why::Suspended => "suspended",
@@ -387,6 +388,7 @@ fn intent(report: &Report) -> String {
     if refused > 0 {
         parts.push(format!("{} refused by the API server", counted(refused, "object")));
     }
+    parts.extend([Action::Recreate, Action::Refuse].into_iter().filter_map(|action| overdue(&real, action)));
     parts.extend(former(report));
     match parts.is_empty() {
         true => format!("only bookkeeping changes: {}", counted(report.differences.len(), "difference")),
@@ -428,6 +430,17 @@ fn release(report: &Report, one: &Move) -> String {
         (Some(from), None) => format!("{module} {from} leaves {channel}: {runtimes}"),
         (None, None) => format!("{module} on {channel}: {runtimes}"),
     }
+}
+
+/// The objects for which something else may happen than a change: `1 Deployment is recreated where an earlier change was
+/// refused`.
+fn overdue(real: &[&Difference], action: Action) -> Option<String> {
+    let is_it = |one: &&&Difference| one.overdue.as_ref().is_some_and(|overdue| overdue.action == action);
+    let all: Vec<&Difference> = real.iter().filter(is_it).copied().collect();
+    let kinds: BTreeSet<&str> = all.iter().map(|one| &*one.id.kind).collect();
+    let kind = if kinds.len() == 1 { kinds.first().copied().unwrap_or("object") } else { "object" };
+    let count = all.len();
+    (count > 0).then(|| format!("{} {} where an earlier change was refused", counted(count, kind), verb(action, count)))
 }
 
 /// How many objects of which kinds differ and how: `1 ConfigMap goes, 2 change`. In runtimes, this is the number of

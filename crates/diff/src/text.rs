@@ -89,8 +89,10 @@ pub fn summary(report: &Report, options: Options) -> Vec<Row> {
         vec![row.with_place(finding.place.as_ref())]
     });
     section(&mut rows, "Module versions", report.moves.iter(), |one| vec![module_move(one)]);
-    section(&mut rows, "Held", report.held.iter(), |one| held(one, shown_max));
+    let (before, news): (Vec<&Held>, Vec<&Held>) = report.held.iter().partition(|one| one.why == Why::KeptBefore);
+    section(&mut rows, "Held", news.into_iter(), |one| held(one, shown_max));
     section(&mut rows, summary::not_known(report), report.unknown.iter(), |one| vec![not_known(one)]);
+    section(&mut rows, "Kept since earlier revisions", before.into_iter(), |one| held(one, shown_max));
     rows
 }
 
@@ -182,7 +184,7 @@ fn held(one: &Held, shown_max: usize) -> Vec<Row> {
         | Why::Withheld
         | Why::Waiting
         | Why::Kept => Tone::Warning,
-        Why::DecidedByRuntime | Why::Window | Why::Rollout | Why::Adopted => Tone::Faint,
+        Why::DecidedByRuntime | Why::Window | Why::Rollout | Why::Adopted | Why::KeptBefore => Tone::Faint,
     };
     let mut rows = vec![
         Row::one(tone, summary::label(one.why))
@@ -224,8 +226,8 @@ fn difference(one: &Difference, shown_max: usize) -> Vec<Row> {
     if let Some(waits) = words::waits(one.effect) {
         rows.push(Row::default().with(Tone::Warning, waits).indented(2));
     }
-    if let Some(refusal) = &one.refusal {
-        rows.push(Row::default().with(Tone::Warning, refusal).indented(2));
+    for clause in one.refusal.iter().chain(one.overdue.as_ref().map(|overdue| &overdue.sentence)) {
+        rows.push(Row::default().with(Tone::Warning, clause).indented(2));
     }
     for place in &one.places {
         let made = one.maker.map(|maker| format!(" through {maker}")).unwrap_or_default();

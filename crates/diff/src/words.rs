@@ -85,5 +85,6 @@ pub(super) fn sentence(difference: &Difference) -> String {
         (Action::Create, false) => "are created",
     };
     let why = difference.refusal.as_ref().map(|refusal| format!(": {refusal}")).unwrap_or_default();
-    format!("{objects} {happens} {}{why}", whereabouts(difference))
+    let overdue = difference.overdue.as_ref().map(|overdue| format!("; {}", overdue.sentence)).unwrap_or_default();
+    format!("{objects} {happens} {}{why}{overdue}", whereabouts(difference))
 }

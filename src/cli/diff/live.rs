@@ -52,7 +52,7 @@ use crate::{
         repository::{Loaded, try_templates},
     },
     live::{
-        Intent, Method, Outcome, Wanted, WindowsAt,
+        Intent, Layers, Method, Outcome, Wanted, WindowsAt,
         compare::{Comparer, Shared},
         desired::Bases,
         route,
@@ -199,7 +199,7 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
     let mut outcome = Outcome::default();
     let comparer = Comparer::new(&shared, &kcp, Side::ControlPlane, Arc::default(), Vec::new());
     let windows = given.maintenance.as_ref().map(WindowsAt::from);
-    let intent = match intent::intend(&inputs, &world, (&components, windows), &comparer, &mut outcome).await {
+    let mut intent = match intent::intend(&inputs, &world, (&components, windows), &comparer, &mut outcome).await {
         Ok(intent) => intent,
         Err(error) => return unreachable(subject, &shared, error, is_text),
     };
@@ -207,24 +207,34 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
         return unreachable(subject, &shared, error, is_text);
     }
     let chosen = choose(arguments, &inputs.wanted.settings, &intent)?;
-    let (bases, bases_until) = (Bases::default(), Bases::default());
     // What is kept until a confirmation is not in the revision.
     let layers = intent::former_modules(&inputs, &intent);
-    let whole = Baseline {
+    let around = Around {
+        arguments,
         wanted: &inputs.wanted,
         components: &components,
         layers: &layers,
         windows,
         world: &world,
-        intent: &intent,
         shared: &shared,
-        bases: &bases,
-        until_confirmed: None,
+        chosen: &chosen,
+        limits: limits(RUNTIME_REQUESTS),
     };
-    let until = intent.until_confirmed.as_deref().map(|intent| Baseline { intent, bases: &bases_until, ..whole });
-    let baseline = Baseline { until_confirmed: until.as_ref(), ..whole };
-    progress.start_step("comparing runtimes", chosen.len());
-    let mut results = compare_all(arguments, &baseline, &chosen, limits(RUNTIME_REQUESTS), progress).await;
+    let mut results = around.compare(&intent, progress).await;
+    let in_use: BTreeSet<Key> = results
+        .iter()
+        .filter_map(|(_, result)| result.as_ref().ok())
+        .flat_map(|one| &one.outcome.in_use)
+        .cloned()
+        .collect();
+    let kept = intent.keep(&in_use);
+    if !kept.is_empty() {
+        // Runtimes keep their copies of these versions as well.
+        hold_in_use(&kept, &results, &mut outcome);
+        results = around.compare(&intent, progress).await;
+    }
+    let bases = Bases::default();
+    let baseline = around.baseline(&intent, &bases);
     let stuck = stuck(&intent);
     let of_stuck =
         results.iter_mut().filter(|(key, _)| stuck.contains(key)).filter_map(|(_, result)| result.as_mut().ok());
@@ -234,6 +244,63 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
     let report = Summing { subject, diagnostics, outcome, installed: BTreeMap::new(), idle, compared: 0 };
     let kinds = Some(Kinds::from_definitions(&[&inputs.wanted.definitions]));
     Ok(Compared { draft: report.finish(&inputs, &baseline, results), labels: intent.labels(), kinds })
+}
+
+/// Marks what waits because runtimes keep a version: users have custom resources of its module.
+fn hold_in_use(kept: &BTreeSet<Key>, results: &[(Key, Result<RuntimeResult, String>)], outcome: &mut Outcome) {
+    let key = |found: &Found| Key::new(&found.id.namespace, &found.id.name);
+    let is_kept = |found: &&mut Found| {
+        found.action == Action::Delete && &*found.id.kind == "ModuleTemplate" && kept.contains(&key(found))
+    };
+    outcome.found.iter_mut().filter(is_kept).for_each(|found| found.effect = Effect::Held);
+    outcome.held.extend(kept.iter().map(|template| {
+        let keeps = |result: &RuntimeResult| result.outcome.in_use.contains(template);
+        let runtimes = results.iter().filter(|(_, result)| result.as_ref().is_ok_and(keeps)).map(|(key, _)| key);
+        Held::in_use(&(definition::Kind::ModuleTemplate, template.clone()), runtimes, None)
+    }));
+}
+
+/// What the comparisons of runtimes share, beside what the change intends.
+struct Around<'a> {
+    arguments: &'a Clusters,
+    wanted: &'a Wanted,
+    components: &'a Components,
+    layers: &'a Layers,
+    windows: Option<WindowsAt<'a>>,
+    world: &'a World,
+    shared: &'a Shared,
+    chosen: &'a BTreeSet<Key>,
+    limits: Limits,
+}
+
+// === impl Around ===
+
+impl<'a> Around<'a> {
+    fn baseline<'i>(&self, intent: &'i Intent, bases: &'i Bases) -> Baseline<'i>
+    where
+        'a: 'i,
+    {
+        Baseline {
+            wanted: self.wanted,
+            components: self.components,
+            layers: self.layers,
+            windows: self.windows,
+            world: self.world,
+            intent,
+            shared: self.shared,
+            bases,
+            until_confirmed: None,
+        }
+    }
+
+    /// Compares the chosen runtimes.
+    async fn compare(&self, intent: &Intent, progress: &Progress) -> Vec<(Key, Result<RuntimeResult, String>)> {
+        let (bases, bases_until) = (Bases::default(), Bases::default());
+        let until = intent.until_confirmed.as_deref().map(|intent| self.baseline(intent, &bases_until));
+        let baseline = Baseline { until_confirmed: until.as_ref(), ..self.baseline(intent, &bases) };
+        progress.start_step("comparing runtimes", self.chosen.len());
+        compare_all(self.arguments, &baseline, self.chosen, self.limits, progress).await
+    }
 }
 
 fn subject(loaded: &Loaded) -> Subject {

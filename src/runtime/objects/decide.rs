@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
-use tidegate_cluster::{Effect, Error, Metadata, Outcome, Target, Task, is_as_applied};
+use tidegate_cluster::{Claims, Effect, Error, Metadata, Outcome, Target, Task, is_as_applied};
 use tidegate_core::{
     api::names::label,
     changes::covers,
     landscape::label as label_value,
     name::Key,
     object::{Gvk, Object, ObjectId},
-    render::{DataSource, SharedObject, SharedObjects},
+    render::{DataSource, SharedObject, SharedObjects, is_in_every_runtime},
 };
 
 use super::{
@@ -155,8 +155,14 @@ pub(super) fn tasks(applied: &Applied, bodies: Bodies<'_>, indices: &[usize], fo
     let objects = indices.iter().map(|&index| &applied.objects.objects[index]);
     let task = |object: &SharedObject| {
         let body = bodies.of(object).expect("objects without their data have been left out");
-        let is_of_former = found.get(&object.id).is_some_and(|live| live.is_of_former() && !live.deleting);
-        Task { is_of_former, ..Task::forced(object.gvk.clone(), object.id.clone(), body.into()) }
+        // What every runtime has gets its data from Tidegate, and never as texts.
+        let is_secret = (&*object.gvk.group, &*object.gvk.kind) == ("", "Secret") && !is_in_every_runtime(&object.id);
+        let claims = match found.get(&object.id) {
+            Some(live) if live.has_other_claims() && !live.deleting => Claims::ToTakeOver,
+            None if is_secret => Claims::OfSecret,
+            Some(_) | None => Claims::None,
+        };
+        Task { claims, ..Task::forced(object.gvk.clone(), object.id.clone(), body.into()) }
     };
     objects.map(task).collect()
 }

@@ -36,6 +36,7 @@ pub(crate) fn metadata(id: &ObjectId, resource_version: &str) -> Metadata {
         managers: Vec::new(),
         deleting: false,
         last_other: None,
+        claims_texts: false,
         owners: Vec::new(),
         unreadable: None,
     }

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tidegate_cluster::{self as cluster, Effect, Metadata, OnConflict, Outcome, Task};
+use tidegate_cluster::{self as cluster, Claims, Effect, Metadata, OnConflict, Outcome, Task};
 use tidegate_core::{
     api::{
         Kyma,
@@ -136,7 +136,7 @@ pub(super) fn plan<'a>(name: &SourceName, loaded: &Loaded, wanted: &[Wanted<'a>]
             on_conflict: on_conflict(*why),
             known: None,
             place: Some(definition.place.clone()),
-            is_of_former: false,
+            claims: Claims::None,
         });
         plan.sent.push((id, *why));
     }

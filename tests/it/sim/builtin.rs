@@ -10,7 +10,7 @@ use http::Request;
 use http_body_util::BodyExt as _;
 use kube::{Client, client::Body};
 use serde_json::{Map, Value, json};
-use tidegate_core::object::Gvk;
+use tidegate_core::{changes::have_same_effect, object::Gvk};
 
 use super::{
     both::{self, Both},
@@ -249,4 +249,121 @@ fn collect(schema: &Value, references: &mut BTreeSet<String>) {
         Value::Array(items) => items.iter().for_each(|item| collect(item, references)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+}
+
+/// The fields of `full` that `part` lacks, each as its path and value.
+fn added(part: &Value, full: &Value, path: &str, to: &mut Vec<(String, Value)>) {
+    match (part, full) {
+        (_, Value::Object(full)) if !full.is_empty() && (part.is_object() || part.is_null()) => {
+            for (name, value) in full {
+                added(&part[name.as_str()], value, &format!("{path}/{name}"), to);
+            }
+        }
+        (Value::Array(part), Value::Array(full)) => {
+            for (index, (part, full)) in part.iter().zip(full).enumerate() {
+                added(part, full, &format!("{path}/{index}"), to);
+            }
+        }
+        (part, full) if part != full => to.push((path.to_owned(), full.clone())),
+        _ => {}
+    }
+}
+
+/// Sets a field, and the mappings around it.
+fn put(object: &mut Value, path: &str, value: Value) {
+    let mut at = object;
+    for part in path.trim_start_matches('/').split('/') {
+        at = match part.parse::<usize>() {
+            Ok(index) if at.is_array() => &mut at[index],
+            _ => &mut at[part],
+        };
+    }
+    *at = value;
+}
+
+/// A comparison without a cluster knows defaults of the server. Of these samples, it does not know those at the end.
+#[test]
+fn defaults_that_a_comparison_knows_are_those_of_the_server() {
+    let container = json!({
+        "name": "a", "image": "a:1", "ports": [{"containerPort": 80}],
+        "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "readinessProbe": {"httpGet": {"port": 80}}, "lifecycle": {"preStop": {"httpGet": {"port": 80}}},
+    });
+    let pod = json!({"containers": [container], "volumes": [
+        {"name": "a", "secret": {"secretName": "a"}}, {"name": "b", "configMap": {"name": "b"}},
+        {"name": "c", "projected": {"sources": [{"serviceAccountToken": {"path": "a"}}]}},
+    ]});
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": pod});
+    let workload = json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}});
+    let webhook = json!({"webhooks": [{
+        "name": "a.example.org", "clientConfig": {"service": {"name": "a", "namespace": "a"}},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
+        "sideEffects": "None", "admissionReviewVersions": ["v1"],
+    }]});
+    let samples = [
+        ("v1", "Service", json!({"spec": {"ports": [{"port": 80}]}})),
+        ("v1", "Secret", json!({"data": {"a": "YQ=="}})),
+        ("v1", "Pod", json!({"spec": pod})),
+        ("apps/v1", "Deployment", workload.clone()),
+        ("apps/v1", "StatefulSet", workload.clone()),
+        ("apps/v1", "DaemonSet", workload.clone()),
+        ("apps/v1", "ReplicaSet", workload.clone()),
+        ("batch/v1", "Job", json!({"spec": {"template": template}})),
+        (
+            "batch/v1",
+            "CronJob",
+            json!({"spec": {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": template}}}}),
+        ),
+        (
+            "networking.k8s.io/v1",
+            "NetworkPolicy",
+            json!({"spec": {"podSelector": {}, "ingress": [{"ports": [{"port": 80}]}]}}),
+        ),
+        ("scheduling.k8s.io/v1", "PriorityClass", json!({"value": 1})),
+        ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", webhook),
+    ];
+    let (mut known, mut unknown) = (0, BTreeSet::new());
+    for (api_version, kind, mut sample) in samples {
+        sample["apiVersion"] = json!(api_version);
+        sample["kind"] = json!(kind);
+        let gvk = Gvk::from_api_version(api_version, kind);
+        let mut full = sample.clone();
+        kube_sim::builtin::default(&gvk, &mut full);
+        let mut fields = Vec::new();
+        added(&sample, &full, "", &mut fields);
+        for (path, value) in
+            fields.into_iter().filter(|(path, _)| !path.starts_with("/status") && !path.starts_with("/metadata"))
+        {
+            let mut explicit = sample.clone();
+            put(&mut explicit, &path, value);
+            if have_same_effect(&gvk, &sample, &explicit) {
+                known += 1;
+                put(&mut explicit, &path, json!("another value"));
+                assert!(!have_same_effect(&gvk, &sample, &explicit), "{kind} {path}");
+            } else {
+                unknown.insert(path.rsplit('/').next().unwrap_or_default().to_owned());
+            }
+        }
+    }
+    assert!(known > 120, "{known}");
+    let expected = [
+        "backoffLimit",
+        "completions",
+        "enableServiceLinks",
+        "imagePullPolicy",
+        "internalTrafficPolicy",
+        "maxSurge",
+        "maxUnavailable",
+        "namespaceSelector",
+        "objectSelector",
+        "partition",
+        "podReplacementPolicy",
+        "policyTypes",
+        "resources",
+        "securityContext",
+        "targetPort",
+        "whenDeleted",
+        "whenScaled",
+    ];
+    assert_eq!(unknown.iter().map(String::as_str).collect::<Vec<_>>(), expected);
 }

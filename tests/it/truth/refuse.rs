@@ -62,6 +62,7 @@ fn cases() -> Vec<Case> {
     }});
     let class = json!({"provisioner": "example.org/one", "parameters": {"a": "1"}, "reclaimPolicy": "Delete"});
     let service = json!({"spec": {"ports": [{"port": 80}], "selector": {"app": "a"}}});
+    let headless = json!({"spec": {"clusterIP": "None", "ports": [{"port": 80}], "selector": {"app": "a"}}});
     let balancer = json!({"spec": {
         "type": "LoadBalancer", "loadBalancerClass": "example.org/one", "ports": [{"port": 80}], "selector": {"app": "a"},
     }});
@@ -96,7 +97,7 @@ fn cases() -> Vec<Case> {
         ("v1", "PersistentVolumeClaim", claim.clone(), "/spec/storageClassName", json!("two")),
         ("v1", "PersistentVolumeClaim", claim, "/spec/accessModes", json!(["ReadWriteMany"])),
         ("v1", "Service", service.clone(), "/spec/clusterIP", json!("10.96.7.8")),
-        ("v1", "Service", service, "/spec/ports/0/port", json!(81)),
+        ("v1", "Service", service.clone(), "/spec/ports/0/port", json!(81)),
         ("v1", "Service", balancer.clone(), "/spec/loadBalancerClass", json!("example.org/two")),
         ("v1", "Service", balancer, "/spec/ports/0/port", json!(81)),
         ("v1", "PersistentVolumeClaim", copy, "/spec/dataSource/name", json!("two")),
@@ -115,6 +116,9 @@ fn cases() -> Vec<Case> {
         ("scheduling.k8s.io/v1", "PriorityClass", json!({"value": 1}), "/value", json!(2)),
         ("scheduling.k8s.io/v1", "PriorityClass", json!({"value": 1}), "/description", json!("two")),
         ("node.k8s.io/v1", "RuntimeClass", json!({"handler": "one"}), "/handler", json!("two")),
+        ("v1", "Service", service.clone(), "/spec/clusterIP", json!("None")),
+        ("v1", "Service", headless.clone(), "/spec/clusterIP", json!("")),
+        ("v1", "Service", headless, "/spec/clusterIP", json!("10.96.7.9")),
         (
             "networking.k8s.io/v1",
             "IngressClass",
@@ -167,6 +171,7 @@ async fn what_counts_as_immutable_is_what_an_api_server_refuses() {
             harness::install_crds(&client, std::slice::from_ref(&object)).await;
         }
         let live = serde_json::to_value(apply(&client, &object).await).unwrap();
+        let declared = object.clone();
         set(&mut object, pointer, value);
         let api = harness::api_of(&client, &object).await.unwrap();
         let tried = PatchParams { dry_run: true, ..PatchParams::apply("testbed").force() };
@@ -180,6 +185,8 @@ async fn what_counts_as_immutable_is_what_an_api_server_refuses() {
         let gvk = Gvk::from_api_version(api_version, kind);
         let known = immutable::over_live(&gvk, &live, &object, &Context::default());
         assert_eq!(known.is_some(), is_refused, "{kind} {pointer}: {known:?} {answer:?}");
+        let offline = immutable::between(&gvk, &declared, &object, &Context::default());
+        assert_eq!(offline.is_some(), is_refused, "{kind} {pointer}, without a cluster: {offline:?} {answer:?}");
     }
     assert!(refused > 15, "{refused}");
 }
@@ -334,6 +341,11 @@ async fn a_change_that_is_refused_is_predicted_and_said_and_made_only_where_it_i
     let marks = stage.marks();
     stage.commit(FIXED, &fixed("2", "{tidegate.dev/recreate: enabled}", "2"));
     assert_eq!(predicted(&stage, &["--from", "HEAD~2", "--to", "HEAD"]), (all("recreate"), 1));
+    // The commit by itself only adds the annotation. It recreates what the one before could not change.
+    let last = ["--from", "HEAD~1", "--to", "HEAD", "--fail-on"];
+    for rule in ["recreate", "refused"] {
+        assert_eq!(predicted(&stage, &[&last[..], &[rule]].concat()).1, 4, "{rule}");
+    }
     manifest(&stage, "only the definition and the claim are refused", |state, message| {
         state == "Error"
             && message.contains("PersistentVolumeClaim cannot be changed, and Tidegate never deletes one")

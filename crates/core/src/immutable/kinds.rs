@@ -139,6 +139,17 @@ pub(super) fn claim(old: &Value, new: &Value, of: Old, expands: Option<bool>) ->
     }
 }
 
+/// Whether a Service declares an address where the one before declared none: the API server has assigned one, unless
+/// the Service has another type.
+pub(super) fn gets_address(old: &Value, new: &Value) -> bool {
+    let is_external = |service: &Value| service.pointer("/spec/type").is_some_and(|kind| kind == "ExternalName");
+    let declares = |service: &Value| {
+        let fields = ["/spec/clusterIP", "/spec/clusterIPs/0"];
+        fields.iter().any(|field| service.pointer(field).and_then(Value::as_str).is_some_and(|text| !text.is_empty()))
+    };
+    ![old, new].into_iter().any(is_external) && !declares(old) && declares(new)
+}
+
 /// Whether a PersistentVolumeClaim asks for more than before.
 pub(super) fn grows(old: &Value, new: &Value) -> bool {
     let size = |claim: &'_ Value| claim.pointer("/spec/resources/requests/storage").cloned();
@@ -169,9 +180,12 @@ pub(super) fn job(old: &Value, new: &Value, of: Old) -> Option<&'static str> {
     (!of.is_same("/spec/template", &is, &was)).then_some("spec.template")
 }
 
-/// The immutable field of a Service that differs: the class of its load balancer, and the first family of its address.
-/// One of another type may get or lose both.
+/// The immutable field of a Service that differs and is not in the table: an address where none was declared, the class
+/// of its load balancer, and the first family of its address. One of another type may get or lose both.
 pub(super) fn service(old: &Value, new: &Value, of: Old) -> Option<&'static str> {
+    if of == Old::Declared && gets_address(old, new) {
+        return Some("spec.clusterIP");
+    }
     let text = |service: &Value, pointer: &str| service.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     let is = |service: &Value, name: &str| text(service, "/spec/type").as_deref() == Some(name);
     if [old, new].iter().all(|service| is(service, "LoadBalancer")) {

@@ -20,6 +20,12 @@ fn what_cannot_be_changed_in_place() {
     check("v1", "Service", ip("10.0.0.1"), ip("10.0.0.2"), Some("spec.clusterIP"));
     check("v1", "Service", ip("10.0.0.1"), json!({"spec": {}}), None);
     check("v1", "Service", ip("10.0.0.1"), json!({"spec": {"clusterIP": "", "type": "ExternalName"}}), None);
+    check("v1", "Service", json!({"spec": {}}), ip("None"), Some("spec.clusterIP"));
+    check("v1", "Service", json!({"spec": {}}), ip("10.0.0.1"), Some("spec.clusterIP"));
+    check("v1", "Service", json!({"spec": {"clusterIP": ""}}), ip("None"), Some("spec.clusterIP"));
+    check("v1", "Service", ip("None"), ip(""), None);
+    check("v1", "Service", json!({"spec": {"type": "ExternalName"}}), ip("None"), None);
+    check("v1", "Service", json!({"spec": {}}), json!({"spec": {"clusterIPs": ["None"]}}), Some("spec.clusterIP"));
     let template = |template: u32| json!({"spec": {"template": template}});
     check("batch/v1", "Job", template(1), template(2), Some("spec.template"));
     let role = |name: &str| json!({"roleRef": {"name": name}});
@@ -285,4 +291,33 @@ fn a_custom_resource_obeys_the_rules_that_compare_with_its_old_value() {
     let live = over_live(&gvk, &widget(json!({"a": "x", "b": 1})), &widget(json!({"b": 2})), &context);
     assert_eq!(live, None, "what an apply does not name stays");
     assert_eq!(between(&gvk, &widget(json!({"a": "x"})), &widget(json!({"a": "y"})), &Context::default()), None);
+}
+
+#[test]
+fn an_annotation_that_is_new_may_recreate_what_an_earlier_change_could_not_change() {
+    let object = |value: Option<&str>| json!({"metadata": {"annotations": value.map(|value| json!({"tidegate.dev/recreate": value}))}});
+    let (without, with) = (object(None), object(Some("enabled")));
+    let of = |api_version: &str, kind: &str, old: &Value, new: &Value, is_applied: bool| {
+        let context = if is_applied { Context::default().applied() } else { Context::default() };
+        overdue(&Gvk::from_api_version(api_version, kind), old, new, &context)
+    };
+    for (api_version, kind, expected) in [
+        ("apps/v1", "Deployment", Some(Overdue::Recreate)),
+        ("v1", "Secret", Some(Overdue::Recreate)),
+        ("v1", "ConfigMap", Some(Overdue::Recreate)),
+        ("v1", "Pod", Some(Overdue::Recreate)),
+        ("example.org/v1", "Thing", Some(Overdue::Recreate)),
+        ("v1", "PersistentVolumeClaim", Some(Overdue::Refuse)),
+        ("v1", "PersistentVolume", Some(Overdue::Refuse)),
+        ("apiextensions.k8s.io/v1", "CustomResourceDefinition", Some(Overdue::Refuse)),
+        ("v1", "Namespace", None),
+        ("v1", "ServiceAccount", None),
+        ("rbac.authorization.k8s.io/v1", "ClusterRole", None),
+    ] {
+        assert_eq!(of(api_version, kind, &without, &with, false), expected, "{kind}");
+        assert_eq!(of(api_version, kind, &object(Some("disabled")), &with, false), expected, "{kind}");
+        assert_eq!(of(api_version, kind, &without, &with, true), None, "{kind}: what was before is applied");
+        assert_eq!(of(api_version, kind, &with, &with, false), None, "{kind}: it is not new");
+        assert_eq!(of(api_version, kind, &with, &without, false), None, "{kind}: it goes");
+    }
 }

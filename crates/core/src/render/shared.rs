@@ -13,6 +13,7 @@ use crate::{
     definition::{ModuleObjects, SourceObject},
     name::Key,
     object::{Digest, Gvk, Object, ObjectId},
+    secret,
 };
 
 /// The labels that objects get, and their owner.
@@ -168,6 +169,10 @@ impl CompleteModule {
 
 impl SharedObject {
     fn new(mut object: Object, gvk: Gvk, mark: Mark, index: usize) -> SharedObject {
+        let is_secret = (&*gvk.group, &*gvk.kind) == ("", "Secret");
+        if is_secret {
+            secret::fold_texts(object.map_mut());
+        }
         let before = object.value().to_string();
         let [owner, owner_name] = placeholders(&before);
         object.set_label(label::MANAGED_BY, names::MANAGED_BY_SKR);
@@ -184,8 +189,7 @@ impl SharedObject {
         let text = object.value().to_string();
         let body = pieces(&text, &owner, &owner_name);
         let adopt = object.annotation(annotation::ADOPT) == Some("true");
-        let asks_for_data = (&*gvk.group, &*gvk.kind) == ("", "Secret")
-            && object.annotation(annotation::INJECT_DATA_FROM_KCP) == Some("true");
+        let asks_for_data = is_secret && object.annotation(annotation::INJECT_DATA_FROM_KCP) == Some("true");
         let id = object.id();
         SharedObject { id, gvk, digest, adopt, index, asks_for_data, data_from: None, body: body.into() }
     }
@@ -332,6 +336,18 @@ mod tests {
         assert_eq!(object.label(label::MANAGED_BY), Some("kyma"));
         assert_eq!(object.annotation(annotation::DISCLAIMER), Some(annotation::DISCLAIMER_TEXT));
         assert_eq!(object.value()["data"]["text"], "((owner)) stays");
+    }
+
+    #[test]
+    fn the_texts_of_a_secret_are_sent_as_data() {
+        let mut secret = object("v1", "Secret", "kyma-system");
+        secret.map_mut().insert("stringData".to_owned(), json!({"a": "1"}));
+        let mut other = object("example.com/v1", "Secret", "kyma-system");
+        other.map_mut().insert("stringData".to_owned(), json!({"a": "1"}));
+        let shared = SharedObjects::new([&secret, &other], Mark::Module, &|_| None);
+        let sent = |index: usize| shared.objects[index].object(&Key::new("kcp-system", "one")).into_value();
+        assert_eq!((&sent(0)["data"], sent(0).get("stringData")), (&json!({"a": "MQ=="}), None));
+        assert_eq!(sent(1)["stringData"], json!({"a": "1"}), "it is of another group");
     }
 
     #[test]

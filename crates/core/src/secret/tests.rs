@@ -42,3 +42,40 @@ fn two_wrong_letters_are_a_misspelt_secret_and_three_are_another_word() {
         assert!(!is_near(other), "{other}");
     }
 }
+
+#[track_caller]
+fn check_folded(secret: &Value, expected: &Value) {
+    let mut folded = secret.as_object().unwrap().clone();
+    fold_texts(&mut folded);
+    assert_eq!(Value::Object(folded), *expected);
+}
+
+#[test]
+fn the_texts_of_a_secret_become_data_and_win() {
+    check_folded(
+        &json!({"data": {"a": "MQ==", "b": "MQ=="}, "stringData": {"b": "2", "c": ""}}),
+        &json!({"data": {"a": "MQ==", "b": "Mg==", "c": ""}}),
+    );
+    check_folded(
+        &json!({"stringData": {"a": "1"}, "type": "Opaque"}),
+        &json!({"data": {"a": "MQ=="}, "type": "Opaque"}),
+    );
+    check_folded(&json!({"data": null, "stringData": {"a": "1"}}), &json!({"data": {"a": "MQ=="}}));
+    for empty in [json!({"stringData": {}}), json!({"stringData": null}), json!({})] {
+        check_folded(&empty, &json!({}));
+    }
+    for refused in
+        [json!({"stringData": {"a": 1}}), json!({"stringData": []}), json!({"data": 1, "stringData": {"a": "1"}})]
+    {
+        check_folded(&refused, &refused);
+    }
+}
+
+#[test]
+fn claims_on_texts_become_claims_on_data() {
+    let mut fields = json!({"f:stringData": {".": {}, "f:a": {}}, "f:data": {"f:b": {}}, "f:type": {}});
+    let fields = fields.as_object_mut().unwrap();
+    assert!(fold_claims(fields));
+    assert_eq!(Value::Object(fields.clone()), json!({"f:data": {"f:b": {}, ".": {}, "f:a": {}}, "f:type": {}}));
+    assert!(!fold_claims(fields));
+}

@@ -9,15 +9,16 @@ use serde_json::Value;
 
 use super::{Request, leaves::alike, places::PLACES_MAX};
 use tidegate_core::{
+    changes::have_same_effect,
     diagnostic::Place,
-    immutable::{self, Context},
+    immutable::{self, Context, Overdue},
     name::Key,
     object::{Digest, Gvk, Object, ObjectId},
 };
 
 use crate::{
     mask::Masker,
-    model::{Action, Conflict, Difference, Effect, Side},
+    model::{Action, Conflict, Difference, Effect, OverdueAction, Side},
     names::Names,
 };
 
@@ -25,6 +26,7 @@ use crate::{
 pub(super) type Runtime = u32;
 
 /// One object that differs in the same way in some runtimes.
+#[derive(Clone)]
 pub(super) struct Hit {
     pub(super) side: Side,
     pub(super) effect: Effect,
@@ -68,6 +70,7 @@ struct Entry {
     objects: usize,
     owner: Option<String>,
     refusal: Option<String>,
+    overdue: Option<OverdueAction>,
 }
 
 /// Whether each runtime has an object of this kind in the control plane.
@@ -83,6 +86,33 @@ impl Hit {
         matches!(self.action(), Some((Action::Refuse, _)))
     }
 
+    /// Whether an API server stores the same for both sides: the version of a custom resource only says how it is sent.
+    fn has_no_effect(&self, old: &Object, new: &Object) -> bool {
+        let (was, is) = (old.gvk(), new.gvk());
+        if self.side != Side::Runtime {
+            return false;
+        }
+        if !immutable::is_other_version(&was, &is) {
+            return have_same_effect(&is, old.value(), new.value());
+        }
+        let mut before = old.value().clone();
+        before["apiVersion"] = new.value()["apiVersion"].clone();
+        have_same_effect(&is, &before, new.value())
+    }
+
+    /// What may happen instead of a change in a runtime, because the live object may not be as the old side declares.
+    pub(super) fn overdue(&self) -> Option<OverdueAction> {
+        let (old, new) = (self.old.as_ref()?, self.new.as_ref()?);
+        let gvk = new.gvk();
+        let is_change = self.side == Side::Runtime && matches!(self.action(), Some((Action::Change, _)));
+        let overdue = immutable::overdue(&gvk, old.value(), new.value(), &self.context).filter(|_| is_change)?;
+        let action = match overdue {
+            Overdue::Recreate => Action::Recreate,
+            Overdue::Refuse => Action::Refuse,
+        };
+        Some(OverdueAction { action, sentence: overdue.sentence(&gvk) })
+    }
+
     /// What happens, and why nothing does if the change is refused.
     fn action(&self) -> Option<(Action, Option<String>)> {
         let action = match (&self.old, &self.new) {
@@ -91,7 +121,7 @@ impl Hit {
             (Some(_), None) => Action::Delete,
             (Some(_), Some(_)) if self.owner.is_some() => Action::Conflict,
             (Some(_), Some(_)) if self.moves => Action::Recreate,
-            (Some(old), Some(new)) if old == new => return None,
+            (Some(old), Some(new)) if old == new || self.has_no_effect(old, new) => return None,
             (Some(old), Some(new)) => match immutable::between(&new.gvk(), old.value(), new.value(), &self.context) {
                 Some(immutable) if immutable.is_recreated() => Action::Recreate,
                 Some(immutable) => return Some((Action::Refuse, Some(immutable.sentence()))),
@@ -108,10 +138,15 @@ impl Found {
     /// Adds a difference that affects `runtimes`. Equal objects are not a difference.
     pub(super) fn add(&mut self, hit: Hit, runtimes: &[Runtime]) {
         let Some((action, refusal)) = hit.action() else { return };
+        let overdue = hit.overdue();
         let Some(id) = hit.new.as_ref().or(hit.old.as_ref()).map(Object::id) else { return };
         let digest = alike(hit.old.as_ref().map(Object::value), hit.new.as_ref().map(Object::value), &hit.own);
         let digest = match &hit.owner {
             Some(owner) => Digest::all(&[digest, Digest::of_bytes(owner.as_bytes())]),
+            None => digest,
+        };
+        let digest = match &overdue {
+            Some(overdue) => Digest::all([&digest, &Digest::of_bytes(overdue.sentence.as_bytes())]),
             None => digest,
         };
         let objects = runtimes.len().max(1);
@@ -134,6 +169,7 @@ impl Found {
             objects,
             owner: hit.owner,
             refusal,
+            overdue,
         };
         self.take(key, entry);
     }
@@ -281,6 +317,7 @@ impl Entry {
             places: self.places,
             maker: self.maker,
             refusal: self.refusal,
+            overdue: self.overdue,
             is_former: false,
             conflicts: self.owner.into_iter().map(|manager| Conflict { field: String::new(), manager }).collect(),
         };

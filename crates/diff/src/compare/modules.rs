@@ -23,7 +23,7 @@ use tidegate_core::{
     content::ContentId,
     definition::Kind,
     diagnostic::Place,
-    immutable::Context,
+    immutable::{Context, Growth},
     landscape::Landscape,
     name::Key,
     object::{Object, ObjectId},
@@ -395,6 +395,7 @@ impl Work<'_, '_, '_> {
             let mut hit = self.one(Side::Runtime, objects, places, None);
             hit.context = self.context(&hit);
             self.namespace(&hit);
+            self.assigned(&hit);
             hits.push(hit);
         }
         let refused = hits.iter().find_map(|hit| hit.new.as_ref().filter(|_| hit.is_refused())).map(Object::id);
@@ -408,7 +409,29 @@ impl Work<'_, '_, '_> {
         }
         for hit in hits {
             let effect = if is_held(&hit) { Effect::Held } else { hit.effect };
-            self.seen.found.add(Hit { effect, ..hit }, &self.bucket.runtimes);
+            self.add(Hit { effect, ..hit });
+        }
+    }
+
+    /// Adds a difference of the runtimes of this pair. Those in which the old side is known to be applied are apart, if
+    /// that matters.
+    fn add(&mut self, hit: Hit) {
+        let Some(has) = self.bucket.old.as_ref().filter(|_| hit.overdue().is_some()) else {
+            self.seen.found.add(hit, &self.bucket.runtimes);
+            return;
+        };
+        let is_applied = |runtime: &Runtime| {
+            let key = self.comparison.keys.get(*runtime as usize);
+            key.is_some_and(|key| self.comparison.prepared.has_applied(key, &has.installation))
+        };
+        let (applied, others): (Vec<Runtime>, Vec<Runtime>) =
+            self.bucket.runtimes.iter().partition(|runtime| is_applied(runtime));
+        let known = Hit { context: hit.context.clone().applied(), ..hit.clone() };
+        if !applied.is_empty() {
+            self.seen.found.add(known, &applied);
+        }
+        if !others.is_empty() {
+            self.seen.found.add(hit, &others);
         }
     }
 
@@ -440,12 +463,40 @@ impl Work<'_, '_, '_> {
         let Some(module) = self.comparison.new.module(has.content()) else { return Context::default() };
         let (gvk, old, id) = (new.gvk(), old.value(), new.id());
         let context = Context::in_module(&gvk, new.value(), &module.objects().objects);
-        if context.may_not_grow(&gvk, old, new.value()) {
+        for growth in context.growth(&gvk, old, new.value()) {
             let module = &has.installation.module;
-            let what = format!("StorageClass that decides whether {id} may grow, of module {module}");
+            let what = match growth {
+                Growth::Class => format!("StorageClass that decides whether {id} may grow, of module {module}"),
+                Growth::Binding => format!(
+                    "whether {id} of module {module} is bound: before that, the API server refuses another size"
+                ),
+            };
+            self.seen.unknown.entry(what).or_default().extend(&self.bucket.runtimes);
+        }
+        let former = hit.old.as_ref().map_or_else(|| gvk.clone(), Object::gvk);
+        if context.converts(&former, &gvk) {
+            let module = &has.installation.module;
+            let what =
+                format!("content of {id} of module {module} in version {}, which a webhook may convert", gvk.version);
             self.seen.unknown.entry(what).or_default().extend(&self.bucket.runtimes);
         }
         context
+    }
+
+    /// Reports what a new declaration of a Service omits and the API server keeps.
+    fn assigned(&mut self, hit: &Hit) {
+        let (Some(old), Some(new), Some(has)) = (&hit.old, &hit.new, &self.bucket.new) else { return };
+        let by_table = changes::kept_fields(&new.gvk(), old.value(), new.value());
+        for field in by_table {
+            let by = HeldBy {
+                module: has.installation.module.clone(),
+                why: Why::Kept,
+                message: format!("{} no longer sets {field}: this has no effect, the API server keeps it", new.id()),
+                hint: None,
+            };
+            let place = hit.places.last().cloned();
+            self.seen.hold(by, &self.bucket.runtimes, || place);
+        }
     }
 
     /// Whether the namespace of a new object exists is not known, unless its module had objects there before, or

@@ -205,6 +205,7 @@ fn report(old: &World, new: &World) -> Report {
         source: &source(),
         policy: &new.policy,
         known: known.as_ref(),
+        is_current: true,
         target: None,
         assumptions: &Assumptions::default(),
         settings: &Settings::default(),
@@ -674,6 +675,44 @@ fn a_field_that_cannot_change_is_refused_unless_the_object_may_be_made_anew() {
         assert_eq!((one.action, one.refusal.is_some()), (expected, is_told));
         let refused = found.count(Side::Runtime).refuse;
         assert_eq!(refused, usize::from(is_told));
+    }
+}
+
+#[test]
+fn an_object_that_may_be_made_anew_from_now_on_is_recreated_where_an_earlier_change_was_refused() {
+    let deployment = |annotations: &str| {
+        format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d, namespace: cache, annotations: {annotations}}}\n\
+             spec: {{selector: {{matchLabels: {{v: '1'}}}}}}\n"
+        )
+    };
+    let file = |failed: &str, version: &str| -> &'static str {
+        let text = format!(
+            "apiVersion: tidegate.dev/v1alpha1\nkind: Landscape\nwritten: '2026-01-01T00:00:00Z'\nkymas:\n- namespace: kcp-system\n  \
+             name: one\n  channel: regular\n  modules: [{{name: cache}}]\n  installed: [{{name: cache, channel: regular, \
+             version: {version}{failed}}}]\n"
+        );
+        Box::leak(text.into_boxed_str())
+    };
+    let path = "modules/cache/1.0.0/objects/a.yaml";
+    let (without, with) = (deployment("{}"), deployment("{tidegate.dev/recreate: enabled}"));
+    for (known, expected) in [
+        (None, true),
+        (Some(file("", "1.0.0")), false),
+        (Some(file(", failed: true", "1.0.0")), true),
+        (Some(file("", "0.9.0")), true),
+    ] {
+        let old = World { known, ..world().file(path, &without) };
+        let found = report(&old, &old.clone().file(path, &with));
+        let deployments: Vec<&Difference> =
+            found.differences.iter().filter(|one| &*one.id.kind == "Deployment").collect();
+        let [one] = deployments[..] else { panic!("{:?}", script(&found)) };
+        assert_eq!((one.action, one.may_be(Action::Recreate)), (Action::Change, expected), "{known:?}");
+        let headline = crate::text::plain(&crate::text::summary(&found, crate::text::Options::default()));
+        let said = "1 Deployment is recreated where an earlier change was refused";
+        assert_eq!(headline.contains(said), expected, "{headline}");
+        let back = report(&old.clone().file(path, &with), &old);
+        assert!(back.differences.iter().all(|one| !one.may_be(Action::Recreate)), "the annotation goes");
     }
 }
 

@@ -54,15 +54,32 @@ fn a_secret_is_what_the_server_would_make_of_it() {
     let mut live = live(&json!({"f:data": {"f:ours": {}, "f:old": {}}, "f:metadata": {"f:labels": {"f:gone": {}}}}));
     live["data"] = json!({"ours": "MQ==", "old": "Mg==", "theirs": "Mw=="});
     live["metadata"]["labels"] = json!({"gone": "x"});
-    let (before, after) = secret_after(&json!({"stringData": {"ours": "1"}, "metadata": {"name": "a"}}), &live, "us");
+    let (before, after) =
+        secret_after(&json!({"stringData": {"ours": "1"}, "metadata": {"name": "a"}}), &live, &["us"]);
     assert_eq!(before["data"], json!({"ours": "MQ==", "old": "Mg==", "theirs": "Mw=="}));
     assert_eq!(after["data"], json!({"ours": "MQ==", "theirs": "Mw=="}));
     assert_eq!((&before["metadata"]["labels"]["gone"], after["metadata"].get("labels")), (&json!("x"), None));
     let same =
         json!({"type": "Opaque", "data": {"ours": "MQ\n==", "old": "Mg=="}, "metadata": {"labels": {"gone": "x"}}});
     live["type"] = "Opaque".into();
-    let (before, after) = secret_after(&same, &live, "us");
+    let (before, after) = secret_after(&same, &live, &["us"]);
     assert_eq!(before, after, "equal in whatever form");
+}
+
+#[test]
+fn a_text_that_a_secret_no_longer_has_goes_unless_another_manager_has_it() {
+    let mut live = live(&json!({"f:stringData": {"f:ours": {}, "f:old": {}, "f:shared": {}}}));
+    live["apiVersion"] = "v1".into();
+    live["kind"] = "Secret".into();
+    let other = json!({"manager": "them", "operation": "Update", "fieldsV1": {"f:data": {"f:shared": {}}}});
+    live["metadata"]["managedFields"].as_array_mut().unwrap().push(other);
+    live["data"] = json!({"ours": "MQ==", "old": "Mg==", "shared": "Mw=="});
+    let desired = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "data": {"ours": "MQ=="}, "type": "Opaque"
+    });
+    let expected = json!({"ours": "MQ==", "shared": "Mw=="});
+    assert_eq!(secret_after(&desired, &live, &["us"]).1["data"], expected);
+    assert_eq!(applied_by(&live, &desired, &["us"])["data"], expected);
 }
 
 /// An object whose fields Lifecycle Manager applied, with its managers.

@@ -184,9 +184,9 @@ fn by_name(findings: &mut Vec<Finding>, report: &Report, bookkeeping: &BTreeSet<
     };
     let violates = |index: usize, one: &Difference| match rule {
         FailOn::Delete => one.action == Action::Delete && !bookkeeping.contains(&index),
-        FailOn::Recreate => one.action == Action::Recreate && !bookkeeping.contains(&index),
+        FailOn::Recreate => one.may_be(Action::Recreate) && !bookkeeping.contains(&index),
         // What differs whatever the revision says is no reason to refuse it.
-        FailOn::Refused => one.action == Action::Refuse && !bookkeeping.contains(&index),
+        FailOn::Refused => one.may_be(Action::Refuse) && !bookkeeping.contains(&index),
         FailOn::Conflict => {
             (one.action == Action::Conflict || !one.conflicts.is_empty())
                 && !(one.is_former && bookkeeping.contains(&index))
@@ -226,7 +226,7 @@ impl Match {
         };
         (self.kinds.is_empty() || self.kinds.iter().any(is_kind))
             && (self.targets.is_empty() || self.targets.contains(&difference.target))
-            && (self.actions.is_empty() || self.actions.contains(&difference.action))
+            && (self.actions.is_empty() || self.actions.iter().any(|action| difference.may_be(*action)))
     }
 }
 

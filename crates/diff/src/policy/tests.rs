@@ -2,7 +2,7 @@ use super::{judge::judge_with, *};
 use crate::{
     fixture,
     mask::{MaskKey, Masker},
-    model::{Action, Difference, Effect, Report, Side},
+    model::{Action, Difference, Effect, OverdueAction, Report, Side},
 };
 
 /// The findings of rules over one change of a Deployment in three runtimes.
@@ -358,6 +358,23 @@ fn what_the_api_server_refuses_is_a_finding_with_and_without_a_rule() {
     };
     assert_eq!(found(&[]), [(Severity::Warning, "refused".to_owned())]);
     assert_eq!(found(&[FailOn::Refused]), [(Severity::Error, "fail-on: refused".to_owned())]);
+}
+
+#[test]
+fn what_may_happen_because_an_earlier_change_was_refused_violates_the_same_rules() {
+    let found = |action: Action, rule: FailOn| -> Vec<String> {
+        let overdue = OverdueAction { action, sentence: "it may".to_owned() };
+        let one = Difference { overdue: Some(overdue), ..fixture::difference() };
+        let mut report = Report { differences: vec![one], ..Report::default() };
+        judge(&mut report, (&[rule], &Approvals::default()), &Policies::default(), &Labels::new(), &masker());
+        let errors = report.findings.into_iter().filter(|finding| finding.severity == Severity::Error);
+        errors.map(|finding| finding.message).collect()
+    };
+    let recreate = found(Action::Recreate, FailOn::Recreate);
+    assert!(recreate.len() == 1 && recreate[0].ends_with("; it may"), "{recreate:?}");
+    assert_eq!(found(Action::Refuse, FailOn::Refused).len(), 1);
+    assert_eq!(found(Action::Recreate, FailOn::Refused), [""; 0]);
+    assert_eq!(found(Action::Refuse, FailOn::Recreate), [""; 0]);
 }
 
 #[test]

@@ -28,8 +28,8 @@ use tidegate_core::{
     definition::{self, Allow, Channels, Definition, Definitions, Elsewhere, Kind, ModuleObjects},
     diagnostic::{Diagnostics, Place},
     intake::{
-        self, Decision, Declared, HandOver, HeldFor, Id, Installed, Live, Moved, Other, Removals, Situation, Standing,
-        Terms, Wait,
+        self, Decision, Declared, HandOver, HeldFor, Id, Installed, Live, Loss, Moved, Other, Removals, Situation,
+        Standing, Terms, Wait,
         removal::{self, Removed},
         status::Takeover,
     },
@@ -118,7 +118,8 @@ pub(super) async fn intend(
     unconfirmed.extend(handed.unconfirmed);
     let (settings, landscape) = (&inputs.wanted.settings, landscape_of(&after));
     let planning = Planning { components, settings, windows, before: &before, after: &landscape };
-    let gone = goes(world, planning, comparer, &decision, outcome);
+    let own = world.sources.iter().find(|other| landscape::key(&other.metadata) == *inputs.source.key());
+    let gone = goes(world, planning, comparer, (&decision, own), outcome);
     let (at_once, waiting): (Vec<_>, Vec<_>) = gone.into_iter().partition(|(_, effect)| *effect == Effect::Applies);
     at_once.iter().for_each(|(id, _)| drop(after.remove(id)));
     let of_kymas = |gone: &[(Id, Effect)]| -> BTreeSet<Key> {
@@ -175,6 +176,8 @@ fn decide(inputs: &Inputs, world: &World, plans: (&Components, Option<WindowsAt<
     let own = world.sources.iter().find(|other| landscape::key(&other.metadata) == *source.key());
     let terms = own.and_then(|source| Terms::from_source(source).ok());
     let policy = terms.map_or_else(|| inputs.policy.clone(), |terms| terms.policy);
+    let installed = installed(world);
+    let leaving = leaving(inputs, world, &installed);
     let situation = Situation {
         source: source.key(),
         label: &label,
@@ -184,8 +187,8 @@ fn decide(inputs: &Inputs, world: &World, plans: (&Components, Option<WindowsAt<
         broken: &broken,
         live: &live,
         others: &others(world, source),
-        installed: &installed(world),
-        leaving: &BTreeSet::new(),
+        installed: &installed,
+        leaving: &leaving,
         policy: &policy,
         errors: inputs.invalid,
         moved: Moved::No,
@@ -417,6 +420,17 @@ fn others(world: &World, source: &SourceName) -> BTreeMap<String, Other> {
         (label, other)
     };
     others.map(other).collect()
+}
+
+/// The modules that leave their runtimes anyway, as the daemon tells them.
+fn leaving(inputs: &Inputs, world: &World, installed: &[Installed]) -> BTreeSet<Loss> {
+    let leaves = |one: &&Installed| {
+        let id = (Kind::Kyma, one.runtime.clone());
+        let live = world.objects.get(&id).and_then(|live| typed::<Kyma>(live.value()));
+        let declared = inputs.wanted.definitions.good.get(&id).map(|definition| definition.object.value());
+        intake::is_leaving(one, live.as_ref(), declared)
+    };
+    installed.iter().filter(leaves).map(Loss::from).collect()
 }
 
 /// The installed modules of runtimes, from the Manifests.
@@ -718,10 +732,12 @@ fn goes(
     world: &World,
     planning: Planning<'_>,
     comparer: &Comparer<'_>,
-    decision: &Decision,
+    (decision, own): (&Decision, Option<&GitSource>),
     outcome: &mut Outcome,
 ) -> BTreeMap<Id, Effect> {
     let mut gone = BTreeMap::new();
+    // What an earlier revision no longer declared is no news.
+    let undeclared = own.map(intake::status::undeclared).unwrap_or_default();
     for (id, _) in &decision.prune {
         let Some(live) = world.objects.get(id) else { continue };
         outcome.found.push(goes_one(comparer, id, live, Effect::Applies));
@@ -763,7 +779,8 @@ fn goes(
             Wait::Kept => kept("it is annotated `tidegate.dev/prune: disabled`"),
             Wait::Tool(tool) => kept(&format!("{} manages it", tool.text())),
         };
-        outcome.held.push(Held::of_definition(id, Why::Kept, message));
+        let why = if undeclared.contains(id) { Why::KeptBefore } else { Why::Kept };
+        outcome.held.push(Held::of_definition(id, why, message));
     }
     gone
 }

@@ -35,6 +35,7 @@ fn metadata(labels: Value, annotations: Value, managers: &[&str]) -> Metadata {
         managers: managers.iter().map(|&name| name.to_owned()).collect(),
         deleting: false,
         last_other: None,
+        claims_texts: false,
         owners: Vec::new(),
         unreadable: None,
     }

@@ -168,7 +168,7 @@ fn objects_are_applied_in_the_given_order_with_their_owner() {
     let tasks = tasks(&applied, bodies(&owner(), &Data::new()), &[2, 0], &LiveObjects::new());
     let names: Vec<&str> = tasks.iter().map(|task| &*task.id.name).collect();
     assert_eq!(names, ["c", "a"]);
-    assert!(tasks.iter().all(|task| !task.is_of_former));
+    assert!(tasks.iter().all(|task| task.claims == Claims::None));
     assert!(tasks.iter().all(|task| String::from_utf8_lossy(&task.body).contains("kcp-system/one")));
 }
 
@@ -178,7 +178,8 @@ fn what_lifecycle_manager_applied_is_taken_over_first() {
     let of = |name: &str, manager: &str| Metadata { managers: vec![manager.to_owned()], ..metadata(&id(name), "1") };
     let found = live([of("a", "declarative.kyma-project.io/applier"), of("b", "kubectl")]);
     let tasks = tasks(&applied, bodies(&owner(), &Data::new()), &[0, 1, 2], &found);
-    assert_eq!(tasks.iter().map(|task| task.is_of_former).collect::<Vec<_>>(), [true, false, false]);
+    let claims: Vec<Claims> = tasks.iter().map(|task| task.claims).collect();
+    assert_eq!(claims, [Claims::ToTakeOver, Claims::None, Claims::None]);
 }
 
 #[test]

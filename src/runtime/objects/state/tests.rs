@@ -33,6 +33,7 @@ fn live(name: &str, resource_version: &str) -> Metadata {
         managers: Vec::new(),
         deleting: false,
         last_other: None,
+        claims_texts: false,
         owners: Vec::new(),
         unreadable: None,
     }

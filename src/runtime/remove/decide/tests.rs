@@ -108,6 +108,7 @@ fn only_what_bears_our_mark_is_deleted_and_only_once() {
         managers: Vec::new(),
         deleting,
         last_other: None,
+        claims_texts: false,
         owners: Vec::new(),
         unreadable: None,
     };

@@ -274,6 +274,7 @@ fn live() -> Metadata {
         managers: vec![FIELD_MANAGER.to_owned()],
         deleting: false,
         last_other: None,
+        claims_texts: false,
         owners: Vec::new(),
         unreadable: None,
     }

@@ -146,6 +146,8 @@ pub(super) enum Change {
     BreakRelease,
     /// It is valid again.
     MendRelease,
+    /// A module has another name, with the same objects.
+    Rename,
 }
 
 use Change::{
@@ -153,7 +155,7 @@ use Change::{
     Channel, Clash, Component, ComponentOfBoth, Downgrade, Downtime, Drop, DropMandatory, DropModule, Edit, Foreign,
     Mend, MendRelease, Move, MoveAdopting, MoveToBoth, NewModule, Paused, Recreate, Refuse, RefuseClaim, RefuseJob,
     RefusePod, RefuseRule, RefuseVersion, RefuseVolume, Remove, RemoveFromBoth, RemoveFromMandatory, RemoveKyma,
-    RemoveNamespace, RemoveProtected, Replace, Restrict, Resume, Select, Spread, Suspend, SuspendAndDrop, Swap,
+    RemoveNamespace, RemoveProtected, Rename, Replace, Restrict, Resume, Select, Spread, Suspend, SuspendAndDrop, Swap,
     TakeFromOmega, Turn, Unmanage,
 };
 
@@ -311,6 +313,29 @@ impl Repo {
     fn release(&mut self, module: &'static str, regular: &'static str, fast: &'static str) {
         let channels = [("regular", regular), ("fast", fast)].into();
         self.releases.insert(module, Release { channels, ..Release::default() });
+    }
+
+    /// Gives a module another name. Its objects keep theirs.
+    fn rename(&mut self, before: &'static str, after: &'static str) {
+        let names = [("modules/", "/"), ("name: ", "-"), ("moduleName: ", "\n")];
+        let files = std::mem::take(&mut self.files).into_iter().map(|(path, text)| {
+            let renamed = |text: &str, (start, end): (&str, &str)| {
+                text.replace(&format!("{start}{before}{end}"), &format!("{start}{after}{end}"))
+            };
+            let text = if path.ends_with("module-template.yaml") {
+                names.into_iter().fold(text, |text, name| renamed(&text, name))
+            } else {
+                text
+            };
+            (renamed(&path, names[0]), text)
+        });
+        self.files = files.collect();
+        let release = self.releases.remove(before).expect("it has a release");
+        self.releases.insert(after, release);
+        for kyma in self.kymas.values_mut() {
+            let entry = kyma.modules.remove(before).expect("every Kyma selects it");
+            kyma.modules.insert(after, entry.replace(before, after));
+        }
     }
 
     fn kyma(&mut self, name: &str) -> Option<&mut Kyma> {
@@ -509,6 +534,7 @@ impl Change {
         let object = |name: &str| format!("modules/alpha/1.0.0/objects/{name}.yaml");
         let recreate = "annotations: {tidegate.dev/recreate: enabled}";
         match self {
+            Rename => repo.rename("alpha", "aleph"),
             Edit => repo.set(&object("config"), config("alpha", "config", "edited", "")),
             Add => repo.set(&object("extra"), config("alpha", "extra", "new", "")),
             Remove => drop(repo.remove(&object("role"))),

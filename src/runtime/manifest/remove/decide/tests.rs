@@ -37,6 +37,7 @@ fn cache(name: &str, deleting: bool) -> Metadata {
         managers: Vec::new(),
         deleting,
         last_other: None,
+        claims_texts: false,
         owners: Vec::new(),
         unreadable: None,
     }
