@@ -226,7 +226,10 @@ async fn apply(
         return Ok(ManifestReport::unchanged(manifest, Some(again)));
     }
     let recorded = recorded::digest(manifest);
+    let is_new = known.installed.is_none();
     let mut installed = InstalledObjects::before(module, known.installed.take(), recorded, &desired);
+    // The record of another generation says nothing of single objects, but that an earlier process applied some.
+    installed.applied.follows_another |= is_new && recorded::was_applied(manifest);
     let result = apply_known(target, manifest, desired, &mut installed, known, purpose).await;
     // Missing objects stay known as missing even if the pass failed.
     known.installed = Some(installed);

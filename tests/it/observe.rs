@@ -308,7 +308,7 @@ async fn what_would_change_is_shown_by_runtime_and_module_and_is_what_the_daemon
     let predicted = predicted(&report);
     assert_eq!(predicted, changed);
     // Nor is anything applied that an apply does not change.
-    assert_eq!(predicted, written(&stage, &marks));
+    assert_eq!(predicted, written(&stage, &marks), "{:#?}", stage.requests_since(&marks));
 }
 
 /// The objects of all clusters by cluster, kind in lower case and plural, and name: without their statuses, and without
