@@ -716,6 +716,83 @@ fn an_object_that_may_be_made_anew_from_now_on_is_recreated_where_an_earlier_cha
     }
 }
 
+/// The actions, what is held and what is unknown, if the objects of module `cache` change.
+#[track_caller]
+fn check_objects(old: &str, new: &str, actions: &[&str], held: &[&str], unknown: &[&str]) {
+    let path = "modules/cache/1.0.0/objects/b.yaml";
+    let world = world().file(path, old);
+    let found = report(&world, &world.clone().file(path, new));
+    let in_runtimes = found.differences.iter().filter(|one| one.target == Side::Runtime && !one.is_catalog_copy());
+    let said: Vec<String> = in_runtimes.map(|one| format!("{} {}", one.action, one.id.kind)).collect();
+    assert_eq!(said, actions, "{new}");
+    let held_now: Vec<&str> = found.held.iter().map(|one| one.message.as_str()).collect();
+    assert_eq!(held_now, held);
+    let values: Vec<&str> = found.unknown.iter().map(|one| one.value.as_str()).collect();
+    let all = unknown.iter().all(|part| values.iter().any(|value| value.contains(part)));
+    let concerned = values.iter().filter(|value| value.contains("of module cache")).count();
+    assert!(all && concerned == unknown.len(), "{values:?}");
+}
+
+#[test]
+fn what_an_api_server_stores_alike_is_no_change() {
+    let job = |more: &str, cpu: &str| {
+        format!(
+            "apiVersion: batch/v1\nkind: CronJob\nmetadata: {{name: j, namespace: cache}}\nspec: {{schedule: '* * * * *', {more}\
+             jobTemplate: {{spec: {{template: {{spec: {{restartPolicy: Never, containers: [{{name: a, image: a, resources: {{limits: \
+             {{cpu: {cpu}}}}}}}]}}}}}}}}}}\n"
+        )
+    };
+    check_objects(&job("", "1000m"), &job("concurrencyPolicy: Allow, ", "'1'"), &[], &[], &[]);
+    check_objects(&job("", "1000m"), &job("concurrencyPolicy: Forbid, ", "'1'"), &["change CronJob"], &[], &[]);
+}
+
+#[test]
+fn a_service_keeps_its_address_and_gets_no_other() {
+    let service = |spec: &str| {
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: s, namespace: cache}}\nspec: {{{spec}ports: [{{port: 80}}]}}\n"
+        )
+    };
+    let (without, headless) = (service(""), service("clusterIP: None, "));
+    let kept = "Service cache/s no longer sets spec.clusterIP: this has no effect, the API server keeps it";
+    check_objects(&headless, &without, &[], &[kept], &[]);
+    check_objects(&without, &headless, &["refuse Service"], &[], &[]);
+    check_objects(&without, &service("clusterIP: 10.0.0.1, "), &["refuse Service"], &[], &[]);
+}
+
+#[test]
+fn whether_a_claim_is_bound_and_what_a_webhook_converts_is_not_known() {
+    let claim = |size: &str| {
+        format!(
+            "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: c, namespace: cache}}\nspec: {{storageClassName: s, \
+             accessModes: [ReadWriteOnce], resources: {{requests: {{storage: {size}}}}}}}\n---\napiVersion: storage.k8s.io/v1\n\
+             kind: StorageClass\nmetadata: {{name: s}}\nprovisioner: a\nallowVolumeExpansion: true\n"
+        )
+    };
+    check_objects(&claim("1Gi"), &claim("2Gi"), &["change PersistentVolumeClaim"], &[], &["is bound"]);
+    check_objects(&claim("1Gi"), &claim("1024Mi"), &[], &[], &[]);
+    let thing = |version: &str, conversion: &str| {
+        let versions: Vec<String> = ["v1", "v2"]
+            .map(|name| {
+                format!(
+                    "{{name: {name}, served: true, storage: {}, schema: {{openAPIV3Schema: {{type: object, \
+                     x-kubernetes-preserve-unknown-fields: true}}}}}}",
+                    name == "v1"
+                )
+            })
+            .into();
+        format!(
+            "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: things.example.org}}\nspec: \
+             {{group: example.org, scope: Namespaced, names: {{kind: Thing, plural: things}}, {conversion}versions: [{}]}}\n---\n\
+             apiVersion: example.org/{version}\nkind: Thing\nmetadata: {{name: t, namespace: cache}}\nspec: {{a: 1}}\n",
+            versions.join(", ")
+        )
+    };
+    check_objects(&thing("v1", ""), &thing("v2", ""), &[], &[], &[]);
+    let webhook = "conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {service: {name: a, namespace: a}}}}, ";
+    check_objects(&thing("v1", webhook), &thing("v2", webhook), &[], &[], &["in version v2"]);
+}
+
 #[test]
 fn what_is_withheld_stays_as_it_was() {
     let broken = world().kyma("one", "chanel: fast");

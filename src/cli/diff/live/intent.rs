@@ -119,7 +119,11 @@ pub(super) async fn intend(
     let (settings, landscape) = (&inputs.wanted.settings, landscape_of(&after));
     let planning = Planning { components, settings, windows, before: &before, after: &landscape };
     let own = world.sources.iter().find(|other| landscape::key(&other.metadata) == *inputs.source.key());
-    let gone = goes(world, planning, comparer, (&decision, own), outcome);
+    let later: BTreeMap<Id, Value> =
+        after.iter().map(|(id, value)| (id.clone(), value.clone())).chain(unconfirmed.iter().cloned()).collect();
+    let later = landscape_of(&later);
+    let plannings = [planning, Planning { after: &later, ..planning }];
+    let gone = goes(world, plannings, comparer, (&decision, own), outcome);
     let (at_once, waiting): (Vec<_>, Vec<_>) = gone.into_iter().partition(|(_, effect)| *effect == Effect::Applies);
     at_once.iter().for_each(|(id, _)| drop(after.remove(id)));
     let of_kymas = |gone: &[(Id, Effect)]| -> BTreeSet<Key> {
@@ -730,7 +734,7 @@ fn not_known(id: &Id, heir: &Key) -> NotKnown {
 /// The objects that git no longer declares. Returns those that would be deleted, at once or after a confirmation.
 fn goes(
     world: &World,
-    planning: Planning<'_>,
+    [at_once, confirmed]: [Planning<'_>; 2],
     comparer: &Comparer<'_>,
     (decision, own): (&Decision, Option<&GitSource>),
     outcome: &mut Outcome,
@@ -760,15 +764,19 @@ fn goes(
                 continue;
             }
             Wait::InUse(losses) => {
-                let keeping = losses.iter().filter(|loss| keeps_version(planning, world, loss));
-                let keeping: BTreeSet<&Key> = keeping.map(|loss| &loss.runtime).collect();
-                if !keeping.is_empty() {
-                    outcome.held.push(Held::in_use(id, keeping, None));
+                let keeping = |planning| -> BTreeSet<&Key> {
+                    let keeping = losses.iter().filter(|loss| keeps_version(planning, world, loss));
+                    keeping.map(|loss| &loss.runtime).collect()
+                };
+                let effect = if keeping(at_once).is_empty() { Effect::Applies } else { Effect::NeedsConfirmation };
+                let later = keeping(confirmed);
+                if effect == Effect::NeedsConfirmation && !later.is_empty() {
+                    outcome.held.push(Held::in_use(id, later, None));
                     continue;
                 }
-                // It goes when the rollout of the same commit is over.
-                outcome.found.push(goes_one(comparer, id, live, Effect::Applies));
-                gone.insert(id.clone(), Effect::Applies);
+                // It goes when the rollout of the same commit is over, or the removal of its module.
+                outcome.found.push(goes_one(comparer, id, live, effect));
+                gone.insert(id.clone(), effect);
                 continue;
             }
             Wait::Unreadable => kept("it cannot be read"),
