@@ -202,7 +202,8 @@ fn obstacle(facts: &Facts, kind: Kind, key: &Key, metadata: &ObjectMeta) -> Opti
     }
     if landscape::annotation(metadata, annotation::CLUSTER).is_some() {
         return Some(format!(
-            "{kind} {key} has the annotation `{}`, which would move its pods: remove it, and set it after the take-over",
+            "{kind} {key} has the annotation `{}`, which would move its pods: remove it, and set it after the \
+             take-over",
             annotation::CLUSTER
         ));
     }

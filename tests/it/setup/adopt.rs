@@ -180,9 +180,10 @@ impl KcpLandscape {
         of_daemon.map(|found| format!("{} {} {}", found.verb, found.resource, found.name)).collect()
     }
 
-    async fn lease(&self, renewed: &str) {
+    async fn lease(&self, renewed: &str, seconds: u32) {
         let mut lease = object("coordination.k8s.io/v1", "Lease", LEASE);
-        lease["spec"] = json!({"holderIdentity": "kcp-operator-0", "leaseDurationSeconds": 3600, "renewTime": renewed});
+        lease["spec"] =
+            json!({"holderIdentity": "kcp-operator-0", "leaseDurationSeconds": seconds, "renewTime": renewed});
         harness::apply(&self.client, &lease).await;
     }
 
@@ -245,12 +246,12 @@ async fn an_installation_of_kcp_operator_is_taken_over_and_no_pod_restarts() {
     assert_eq!((code, &report["ready"]), (Some(1), &json!(false)));
 
     // Row 70: while kcp-operator runs, it writes nothing.
-    landscape.lease(&format!("{:.6}", jiff::Timestamp::now())).await;
+    landscape.lease(&format!("{:.6}", jiff::Timestamp::now()), 3600).await;
     let (text, code) = landscape.adopt(&["--yes"]).await;
     assert_eq!(code, Some(1), "{text}");
     assert!(text.starts_with("blocks  kcp-operator runs in namespace kcp-system: kcp-operator-0 renewed"), "{text}");
     assert_eq!(versions(&landscape.objects().await), versions(&before));
-    landscape.lease("2026-01-01T00:00:00.000000Z").await;
+    landscape.lease("2026-01-01T00:00:00.000000Z", 15).await;
 
     let (text, code) = landscape.adopt(&["--yes"]).await;
     assert_eq!(code, Some(0), "{text}");

@@ -90,8 +90,8 @@ impl Resources {
         planner.route_of_proxy(key, &proxy)
     }
 
-    /// How the workspaces above those of a Kubeconfig are reached: through a proxy, because they may be on other shards.
-    /// `None` if there is no proxy.
+    /// How the workspaces above those of a Kubeconfig are reached: through a proxy, because they may be on other
+    /// shards. `None` if there is no proxy.
     pub fn route_above(&self, key: &Key) -> Option<Route> {
         let target = &self.kubeconfigs.get(key)?.spec.target;
         if named(target.front_proxy_ref.as_ref()).is_some() {
