@@ -1148,9 +1148,9 @@ fn values_of_secrets_are_masked_and_two_runs_print_the_same() {
     let report = stage.json(&["--from", "HEAD"], 1);
     let secret =
         report["differences"].as_array().unwrap().iter().find(|one| one["object"]["kind"] == "Secret").unwrap();
-    let data = &secret["new"]["stringData"];
+    let data = &secret["new"]["data"];
     assert_eq!(data["token"], data["same"], "equal values look equal");
-    assert_ne!(data["token"], secret["old"]["stringData"]["token"]);
+    assert_ne!(data["token"], secret["old"]["data"]["token"]);
 }
 
 #[test]

@@ -477,11 +477,6 @@ async fn kinds_that_modules_bring_come_out_as_from_the_server() {
     let claims = json!([{"manager": "m", "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1",
         "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:data": {"f:a": {}, "f:b": {}}}}]);
     let moved = json!([{"op": "replace", "path": "/metadata/managedFields", "value": claims}]);
-    let service = |rest: Value| {
-        let mut service = of("v1", "Service", "w", json!({"spec": {"ports": [{"port": 80}]}}));
-        service["spec"].as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
-        service
-    };
     let u = "/api/v1/namespaces/{ns}/secrets/u?fieldManager=m&force=true".to_owned();
     let core = "/api/v1/namespaces/{ns}";
     let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}";
@@ -501,12 +496,6 @@ async fn kinds_that_modules_bring_come_out_as_from_the_server() {
         Ask::apply(&u, &texts("u", json!({"stringData": {"a": "1", "b": "2"}}))),
         Ask::json(&format!("{core}/secrets/u?fieldManager=m"), &moved),
         Ask::apply(&u, &texts("u", json!({"data": {"a": "MQ=="}}))),
-        Ask::post(&format!("{core}/services"), &service(json!({}))),
-        Ask::apply(
-            &format!("{core}/services/w?fieldManager=m&dryRun=All&force=true"),
-            &service(json!({"clusterIP": "None"})),
-        )
-        .loosely(),
         Ask::post(&format!("{core}/serviceaccounts"), &of("v1", "ServiceAccount", "web", json!({}))),
         Ask::post(&format!("{rbac}/roles"), &role),
         Ask::post(&format!("{rbac}/rolebindings"), &binding),
