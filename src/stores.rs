@@ -760,17 +760,22 @@ impl Stores {
     }
 
     /// Stores the current state of an object in another cluster; `None` if it is gone.
-    pub(crate) fn set_object_elsewhere(&self, place: &Key, name: ObjectName, object: Option<Arc<LiveObject>>) {
+    pub(crate) fn set_object_elsewhere(
+        &self,
+        place: &Key,
+        (kind, name): (ObjectKind, &str),
+        object: Option<Arc<LiveObject>>,
+    ) {
         let mut tables = self.tables();
         let Some(cluster) = tables.other_clusters.get_mut(place) else { return };
         let after = object.clone();
         let before = match object {
-            Some(object) => cluster.objects.insert(name.clone(), object),
-            None => cluster.objects.remove(&name),
+            Some(object) => cluster.objects.insert((kind, name.to_owned()), object),
+            None => cluster.objects.remove(&(kind, name.to_owned())),
         };
-        let id = (name.0, Key::new(place.namespace(), &name.1));
+        let id = (kind, Key::new(place.namespace(), name));
         // Others wait for Deployments only.
-        let users = tables.setup_users.get(&id).filter(|_| name.0 == ObjectKind::Deployment);
+        let users = tables.setup_users.get(&id).filter(|_| kind == ObjectKind::Deployment);
         let mut concerned = users.cloned().unwrap_or_default();
         let marks = [before, after].into_iter().flatten().filter_map(|live| live.mark.clone());
         let marks = marks.map(|mark| (place.namespace().to_owned(), mark.to_string()));

@@ -258,7 +258,7 @@ impl Later {
             // Where no temporary file can be created, it stays in memory.
             let new = || tempfile::tempfile().ok();
             if let Some(file) = self.file.take().or_else(new) {
-                (&file).write_all(&self.text).map_err(temporary)?;
+                (&file).write_all(&self.text).map_err(|error| temporary(&error))?;
                 self.file = Some(file);
                 self.text.clear();
             }
@@ -273,7 +273,7 @@ impl Later {
         }
         out.write_all(b"[")?;
         if let Some(file) = &mut self.file {
-            file.rewind().map_err(temporary)?;
+            file.rewind().map_err(|error| temporary(&error))?;
             io::copy(file, out)?;
         }
         out.write_all(&self.text)?;
@@ -282,7 +282,7 @@ impl Later {
 }
 
 /// The error of a temporary file.
-fn temporary(error: io::Error) -> io::Error {
+fn temporary(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot use a temporary file: {error}"))
 }
 

@@ -9,7 +9,7 @@
 //! plane. What left a cluster, because its resource did, goes once it is elsewhere.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::Arc,
     time::Duration,
 };
@@ -291,9 +291,9 @@ pub(crate) async fn follow(kcp: &Cluster, stores: &Stores) {
             !open.is_retried && wanted.get(place) == Some(&open.secrets)
         });
         for (place, secrets) in wanted {
-            if !all.contains_key(&place) {
-                let open = open(kcp, stores, &place, secrets).await;
-                all.insert(place, open);
+            if let Entry::Vacant(vacant) = all.entry(place) {
+                let open = open(kcp, stores, vacant.key(), secrets).await;
+                vacant.insert(open);
             }
         }
         let is_retried = all.values().any(|open| open.is_retried);
@@ -359,8 +359,8 @@ fn watch(cluster: &Arc<Cluster>, stores: &Stores, place: &Key, kind: ObjectKind)
     let cluster = Arc::clone(cluster);
     let (stores, place) = (stores.clone(), place.clone());
     let on_change = move |change: Change<LiveObject>| match change {
-        Change::Set { key, new, .. } => stores.set_object_elsewhere(&place, (kind, key.name().to_owned()), Some(new)),
-        Change::Gone { key, .. } => stores.set_object_elsewhere(&place, (kind, key.name().to_owned()), None),
+        Change::Set { key, new, .. } => stores.set_object_elsewhere(&place, (kind, key.name()), Some(new)),
+        Change::Gone { key, .. } => stores.set_object_elsewhere(&place, (kind, key.name()), None),
         Change::Synced => stores.listed_elsewhere(&place, kind),
         // Such an object is read before it is written.
         Change::Unreadable { .. } | Change::Cleared { .. } | Change::NotServed | Change::Served => {}

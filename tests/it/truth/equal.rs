@@ -267,7 +267,6 @@ async fn a_component_of_another_name_and_a_release_that_is_mended_do_what_was_pr
 /// version in the control plane. Afterwards, nothing more is predicted.
 async fn a_module_of_another_name_waits_for_what_users_custom_resources_keep_as_predicted() {
     let mut trial = Trial::begin(Repo::new(Some(5), false)).await;
-    trial.is_only_live = true;
     let mine = json!({"apiVersion": "example.org/v1", "kind": "Alpha", "metadata": {"name": "mine", "namespace": "kyma-system"}});
     harness::apply(&trial.stage.skrs[0], &mine).await;
     trial.change(&[Change::Rename], "a module of another name").await;
@@ -345,7 +344,8 @@ impl Trial {
         let given = ["diff", &path, "--landscape", &landscape, "--maintenance-policy", &policy];
         let offline = self.predicted(&given, what).await;
         // An object of a user in the runtime is not known offline, nor what its module does not prune because of it.
-        let is_unknown = changes.contains(&Change::Clash) && changes.contains(&Change::Swap);
+        let is_unknown =
+            changes.contains(&Change::Rename) || changes.contains(&Change::Clash) && changes.contains(&Change::Swap);
         let predictions: Vec<Prediction> = std::iter::once(live).chain((!is_unknown).then_some(offline)).collect();
         let commit = self.stage.repository.commit(what).expect("a commit");
         let now = json!({"metadata": {"annotations": {"tidegate.dev/reconcile-requested-at": commit}}});
