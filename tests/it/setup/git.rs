@@ -443,8 +443,9 @@ async fn the_rules_of_the_overlay_are_all_that_a_kcp_landscape_needs() {
     landscape.stage.rests().await;
     diff_needs_its_rules(&landscape).await;
 
-    // A restart compares everything, and writes nothing.
+    // A restart compares everything, and writes nothing. It waits whether a Lease that was left is renewed.
     landscape.stage.kill().await;
+    KcpLandscape::held_by(&landscape.client, "operator-0", "2001-01-01T00:00:00.000000Z").await;
     let mark = landscape.stage.landscape.kcp.mark();
     landscape.stage.start_as(&account);
     harness::eventually("it has compared its Deployment", harness::SOON, async || {
