@@ -139,7 +139,7 @@ async fn there_and_back(runtimes: usize) -> Vec<(&'static str, usize, usize)> {
     all
 }
 
-fn first<'a, T>((name, _): (&'a String, T)) -> &'a String {
+fn first<T>((name, _): (&String, T)) -> &String {
     name
 }
 
