@@ -211,7 +211,7 @@ async fn a_component_of_another_name_and_a_release_that_is_mended_do_what_was_pr
 /// A user has a custom resource of the module in one runtime: there the former module stays as a whole, and so does its
 /// version in the control plane. Afterwards, nothing more is predicted.
 async fn a_module_of_another_name_waits_for_what_users_custom_resources_keep_as_predicted() {
-    let mut trial = Trial::begin(Repo::new(Some(5), false)).await;
+    let mut trial = Trial::begin(Repo::new(Some(5), false).without_protected()).await;
     trial.is_only_live = true;
     let mine = json!({"apiVersion": "example.org/v1", "kind": "Alpha", "metadata": {"name": "mine", "namespace": "kyma-system"}});
     harness::apply(&trial.stage.skrs[0], &mine).await;
@@ -625,9 +625,11 @@ impl Prediction {
                 if index == 0 && !one["new"].is_null() {
                     prediction.objects.insert(key.clone(), one["new"].clone());
                 }
-                // A Manifest with another name replaces the one of its module.
-                let is_replaced =
-                    |before: &String| key.contains(" Manifest of ") && [&**before, text("/action")].contains(&"create");
+                // A Manifest with another name replaces the one of its module, and so does a default custom resource.
+                let is_replaced = |before: &String| {
+                    (key.contains(" Manifest of ") || key.ends_with(" Alpha default"))
+                        && [&**before, text("/action")].contains(&"create")
+                };
                 let action = if actions.get(&key).is_some_and(is_replaced) { "recreate" } else { text("/action") };
                 actions.insert(key, action.to_owned());
             }
