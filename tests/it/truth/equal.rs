@@ -665,7 +665,8 @@ impl Prediction {
         let says = |of: &str, part: &str| {
             // Of several reasons, a status names the first one in full.
             let first = if of == "source" { "held back: " } else { " exists and is not ours: " };
-            let is_other = said[of].contains(first);
+            let waits = of == "manifests" && said[of].contains("waiting until Manifest ");
+            let is_other = waits || said[of].contains(first);
             assert!(
                 is_other || said[of].contains(part),
                 "{what}: `{}` and no status says: {part}\n{}",
