@@ -77,8 +77,10 @@ pub fn over_live(gvk: &Gvk, live: &Value, desired: &Value, context: &Context) ->
 }
 
 /// What may happen beside a change between two declarations of an object that changes no immutable field: the new one
-/// allows that the object is recreated, which the old one did not. So an earlier change may have been refused. `None` if
-/// it was not, because the live object is known to be as the old one declares, or the kind has no immutable fields.
+/// allows that the object is recreated, which the old one did not. So an earlier change may have been refused.
+///
+/// `None` if it was not, because the live object is known to be as the old one declares, or the kind has no immutable
+/// fields.
 pub fn overdue(gvk: &Gvk, old: &Value, new: &Value, context: &Context) -> Option<Overdue> {
     let is_news = allows_recreation(new) && !allows_recreation(old);
     if !is_news || context.is_applied || !has_immutable_fields(gvk, context) {

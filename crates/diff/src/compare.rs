@@ -319,8 +319,8 @@ impl Prepared {
         failed
     }
 
-    /// Whether a runtime has a module as the old side declares it, according to the landscape file: in this version, and
-    /// not in state `Error`.
+    /// Whether a runtime has a module as the old side declares it, according to the landscape file: in this version,
+    /// and not in state `Error`.
     fn has_applied(&self, runtime: &Key, installation: &Installation) -> bool {
         let known = self.is_current.then(|| self.known.get(runtime)).flatten();
         let installed = known.and_then(|known| known.installed.iter().find(|one| one.name == installation.module));

@@ -432,8 +432,8 @@ fn release(report: &Report, one: &Move) -> String {
     }
 }
 
-/// The objects for which something else may happen than a change: `1 Deployment is recreated where an earlier change was
-/// refused`.
+/// The objects for which something else may happen than a change: `1 Deployment is recreated where an earlier change
+/// was refused`.
 fn overdue(real: &[&Difference], action: Action) -> Option<String> {
     let is_it = |one: &&&Difference| one.overdue.as_ref().is_some_and(|overdue| overdue.action == action);
     let all: Vec<&Difference> = real.iter().filter(is_it).copied().collect();

@@ -266,7 +266,7 @@ async fn a_component_of_another_name_and_a_release_that_is_mended_do_what_was_pr
 /// A user has a custom resource of the module in one runtime: there the former module stays as a whole, and so does its
 /// version in the control plane. Afterwards, nothing more is predicted.
 async fn a_module_of_another_name_waits_for_what_users_custom_resources_keep_as_predicted() {
-    let mut trial = Trial::begin(Repo::new(Some(5), false)).await;
+    let mut trial = Trial::begin(Repo::new(Some(5), false).without_protected()).await;
     let mine = json!({"apiVersion": "example.org/v1", "kind": "Alpha", "metadata": {"name": "mine", "namespace": "kyma-system"}});
     harness::apply(&trial.stage.skrs[0], &mine).await;
     trial.change(&[Change::Rename], "a module of another name").await;
@@ -678,9 +678,11 @@ impl Prediction {
                 if index == 0 && !one["new"].is_null() {
                     prediction.objects.insert(key.clone(), one["new"].clone());
                 }
-                // A Manifest with another name replaces the one of its module.
-                let is_replaced =
-                    |before: &String| key.contains(" Manifest of ") && [&**before, text("/action")].contains(&"create");
+                // A Manifest with another name replaces the one of its module, and so does a default custom resource.
+                let is_replaced = |before: &String| {
+                    (key.contains(" Manifest of ") || key.ends_with(" Alpha default"))
+                        && [&**before, text("/action")].contains(&"create")
+                };
                 let action = if actions.get(&key).is_some_and(is_replaced) { "recreate" } else { text("/action") };
                 actions.insert(key, action.to_owned());
             }
@@ -716,7 +718,8 @@ impl Prediction {
         let says = |of: &str, part: &str| {
             // Of several reasons, a status names the first one in full.
             let first = if of == "source" { "held back: " } else { " exists and is not ours: " };
-            let is_other = said[of].contains(first);
+            let waits = of == "manifests" && said[of].contains("waiting until Manifest ");
+            let is_other = waits || said[of].contains(first);
             assert!(
                 is_other || said[of].contains(part),
                 "{what}: `{}` and no status says: {part}\n{}",

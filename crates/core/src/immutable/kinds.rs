@@ -213,7 +213,9 @@ fn completions(old: &Value, new: &Value, of: Old) -> bool {
     let number = |job: &Value, name: &str| job["spec"].get(name).and_then(Value::as_i64);
     // One, if both are omitted.
     let of_job = |job: &Value| number(job, "completions").or_else(|| number(job, "parallelism").is_none().then_some(1));
-    if of == Old::Live && number(new, "completions").is_none() {
+    // What nobody declares stays as it was set by default.
+    let is_declared = of == Old::Declared && number(old, "completions").is_some();
+    if number(new, "completions").is_none() && !is_declared {
         return false;
     }
     let (was, is) = (of_job(old), of_job(new));

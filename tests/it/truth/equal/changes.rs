@@ -238,6 +238,12 @@ impl Repo {
         repo
     }
 
+    /// The same without objects that an annotation protects.
+    pub(super) fn without_protected(mut self) -> Repo {
+        self.files.retain(|path, _| !path.ends_with("/protected.yaml"));
+        self
+    }
+
     pub(super) fn files(&self) -> BTreeMap<String, String> {
         let mut files = self.files.clone();
         for (name, kyma) in &self.kymas {
