@@ -112,8 +112,8 @@ impl Contacts {
             if contact.take_news(self.times, now) {
                 due.news.push(kyma.clone());
             }
-            if let Some(due) = contact.probe_due(self.times, now) {
-                waiting.push((due, kyma, contact));
+            if let Some((turn, since)) = contact.probe_due(self.times, now) {
+                waiting.push(((Rate::order(turn, probes_max), since), kyma, contact));
             }
         }
         waiting.sort_by(|(left, one, _), (right, other, _)| (left, one).cmp(&(right, other)));

@@ -83,6 +83,10 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource, kept: Ke
     if !is_guarded(pass.source) {
         return Ok(Finish::Done);
     }
+    // Until it is known whether kcp-operator runs, the objects of kcp landscapes would be forgotten.
+    if let Some(limit) = pass.ctx.stores.kcp_operator_doubt() {
+        return Ok(Finish::Awaiting(limit));
+    }
     let cause = Cause::trigger(&pass.triggers.to_string());
     let with_definition = is_definition_deleted(pass).await.map_err(failure)?;
     let hold = pass.ctx.stores.hold(pass.ctx.kcp, pass.key.namespace()).await;
@@ -187,7 +191,8 @@ async fn is_definition_deleted(pass: &SourcePass<'_>) -> Result<bool, cluster::E
     Ok(found.is_none_or(|metadata| metadata.deleting))
 }
 
-/// Deletes an object, or removes its ownership label. Leaves it as it is if kcp-operator has started meanwhile.
+/// Deletes an object, or removes its ownership label. Fails if kcp-operator has started meanwhile: the object stays, and
+/// so does our finalizer.
 async fn delete_or_release(
     pass: &SourcePass<'_>,
     cause: &Cause,
@@ -196,7 +201,7 @@ async fn delete_or_release(
     prune: bool,
 ) -> Result<(), cluster::Error> {
     if !pass.may_write(kind) {
-        return Ok(());
+        return Err(cluster::Error::Changed { target: Target::Object(metadata.id.clone()) });
     }
     let served = served(kind);
     match parting(metadata, prune) {

@@ -64,7 +64,7 @@ pub fn managers_before(cluster: &ClusterName, kind: &str) -> &'static [&'static 
         (ClusterName::Runtime(_), _) => &ALL[..5],
         (ClusterName::Kcp, "Manifest") => &ALL,
         (ClusterName::Kcp, "Certificate") => &[FIELD_MANAGER, FORMER_OF_CERTIFICATES],
-        (ClusterName::Kcp | ClusterName::Placed(_) | ClusterName::Workspace { .. }, _) => &[FIELD_MANAGER],
+        (ClusterName::Kcp, _) | (ClusterName::Workspace { .. }, _) => &[FIELD_MANAGER],
     }
 }
 
@@ -96,7 +96,7 @@ pub fn is_as_applied(desired: &Value, live: &Object) -> bool {
     let mut ours = entries.iter().filter(is_ours);
     let (Some(ours), None) = (ours.next(), ours.next()) else { return false };
     let claims = ours["fieldsV1"].as_object().filter(|_| ours["apiVersion"] == desired["apiVersion"]);
-    covers(desired, live.value()) && claims.is_some_and(|claims| claims::are_those_of(desired, claims))
+    covers(desired, live.value()) && claims.is_some_and(|claims| claims::are_those_of(desired, live.value(), claims))
 }
 
 /// A live object as it is after [`Cluster::take_claims_of_kcp_operator`]; `None` if there is nothing to take over.
@@ -310,7 +310,7 @@ impl Cluster {
         let Some(merged) = merged_in_runtime(live) else { return Ok(None) };
         let metadata = self.write_claims(cause, kind, id, live, &merged).await?;
         let Ok(desired) = serde_json::from_slice::<Value>(body) else { return Ok(None) };
-        let is_as_desired = covers(&desired, live) && claims::are_those_of(&desired, &merged.claims);
+        let is_as_desired = covers(&desired, live) && claims::are_those_of(&desired, live, &merged.claims);
         Ok(is_as_desired.then_some(metadata))
     }
 
@@ -430,6 +430,27 @@ mod tests {
         let former = entry("lifecycle-manager", "Apply", &claims);
         assert!(!is(json!({"a": "1"}), json!([ours(claims), former])), "its claims are taken over");
         assert!(!is(json!({"a": "1"}), json!([])), "nothing is claimed");
+
+        // Claimed as a whole: what the next version drops in it has to go.
+        let role = |rule: Value| {
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "a"},
+                "rules": [rule],
+            })
+        };
+        let narrow = json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["a"], "verbs": ["get"]});
+        let wide = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]});
+        let mut live = role(narrow.clone());
+        let claims = entry(FIELD_MANAGER, "Apply", &json!({"f:rules": {}}));
+        let claims = claims.as_object().map(|claims| {
+            let mut claims = claims.clone();
+            claims.insert("apiVersion".to_owned(), "rbac.authorization.k8s.io/v1".into());
+            claims
+        });
+        live["metadata"]["managedFields"] = json!([claims]);
+        let live = Object::new(live).unwrap();
+        assert!(is_as_applied(&role(narrow), &live), "it is the same");
+        assert!(!is_as_applied(&role(wide), &live), "it drops a field");
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //! * Twice as many for those in doubt, which is all they can need: so none of them waits, however many ways break.
 //! * As many as usual for those whose agent is deaf, out of what is left. They are late first.
 //!
-//! A bound that a user sets has no shares. Those in doubt come first, and the usual probes are late.
+//! A bound that a user sets has no shares. Those in doubt come first, and the others are late, each as long as it waits:
+//! an agent that was deaf is found again as soon as a way that broke.
 
 use std::time::Duration;
 
@@ -55,6 +56,14 @@ impl Rate {
         let usual = needed.clamp(USUAL_MIN, USUAL_MAX);
         let doubt = usual * (TRIES as usize - 1);
         Rate { usual, doubt, total: usual + doubt }
+    }
+
+    /// The turn that decides the order of a probe.
+    pub(super) fn order(turn: Turn, given: Option<usize>) -> Turn {
+        match (turn, given) {
+            (Turn::Deaf, Some(_)) => Turn::Usual,
+            (Turn::Deaf | Turn::Doubt | Turn::Usual, _) => turn,
+        }
     }
 
     /// What may be sent in a new second.
@@ -107,6 +116,9 @@ mod tests {
             (5_000, default, Some(10), 10, 10),
             (1, default, Some(1_000), 1_000, 1_000),
         ] {
+            let order = [Turn::Doubt, Turn::Usual, Turn::Deaf].map(|turn| Rate::order(turn, given));
+            let last = if given.is_some() { Turn::Usual } else { Turn::Deaf };
+            assert_eq!(order, [Turn::Doubt, Turn::Usual, last]);
             let rate = Rate::of(runtimes, interval, given);
             assert_eq!((rate.usual, rate.total), (usual, total), "{runtimes} runtimes, {interval:?}, {given:?}");
         }

@@ -22,8 +22,10 @@ use crate::{
     runtime::objects::{Applied, Failed, LiveObjects, concerns_all},
 };
 
-/// Recreated objects of one pass over a Manifest that have an Event of their own; one more Event names the rest.
+/// Recreated objects of one pass over a Manifest that have an Event of their own; a few more Events name the rest.
 const EVENTS_MAX: usize = 20;
+/// Length of the names in one of these Events, in bytes: the API server accepts notes of 1 KiB.
+const NAMES_BYTES_MAX: usize = 900;
 
 /// What the API server refuses about one object.
 struct Refusal {
@@ -46,7 +48,7 @@ pub(super) async fn resolve(
 ) -> Result<Vec<Failed>, Error> {
     let mut recreated = Vec::new();
     let ended = delete_refused(target, manifest, owner, applied, &mut failed, &mut recreated).await;
-    for note in notes(&recreated) {
+    for note in notes_of_rest(&recreated) {
         enact::publish(target, manifest, Some(note));
     }
     ended?;
@@ -85,7 +87,11 @@ async fn delete_refused(
         let sentence = refusal.immutable.sentence();
         one.message = format!("{} is refused: {sentence}", object.id);
         if refusal.immutable.is_recreated() && delete(target, manifest, &refusal).await? {
-            recreated.push((refusal.live.id().to_string(), sentence));
+            let one = (refusal.live.id().to_string(), sentence);
+            if recreated.len() < EVENTS_MAX {
+                enact::publish(target, manifest, Some(note(&one)));
+            }
+            recreated.push(one);
         }
     }
     Ok(())
@@ -141,17 +147,30 @@ async fn delete(target: &ApplyTarget<'_>, manifest: &Manifest, refusal: &Refusal
     }
 }
 
-/// The Events about objects that were deleted to be created again: one each with the reason, and one that names the rest.
-fn notes(recreated: &[(String, String)]) -> impl Iterator<Item = decide::Note> {
-    let (each, rest) = recreated.split_at(recreated.len().min(EVENTS_MAX));
-    let each = each.iter().map(|(id, sentence)| format!("{id} is deleted and created again: {sentence}"));
-    let names: Vec<&str> = rest.iter().map(|(id, _)| id.as_str()).collect();
-    let rest = (!names.is_empty()).then(|| {
-        let count = names.len();
-        format!("{count} more objects are deleted and created again: {}", names.join(", "))
-    });
-    let note = |text| decide::Note { severity: Severity::Normal, reason: reason::RECREATED, action: "Recreate", text };
-    each.chain(rest).map(note)
+/// The Event about one object that was deleted to be created again.
+fn note((id, sentence): &(String, String)) -> decide::Note {
+    told(format!("{id} is deleted and created again: {sentence}"))
+}
+
+/// The Events that name the objects beyond those with an Event of their own.
+fn notes_of_rest(recreated: &[(String, String)]) -> Vec<decide::Note> {
+    let mut parts: Vec<(usize, String)> = Vec::new();
+    for (id, _) in recreated.iter().skip(EVENTS_MAX) {
+        match parts.last_mut() {
+            Some((count, names)) if names.len() + id.len() < NAMES_BYTES_MAX => {
+                *count += 1;
+                names.push_str(", ");
+                names.push_str(id);
+            }
+            Some(_) | None => parts.push((1, id.clone())),
+        }
+    }
+    let text = |(count, names)| format!("{count} more objects are deleted and created again: {names}");
+    parts.into_iter().map(text).map(told).collect()
+}
+
+fn told(text: String) -> decide::Note {
+    decide::Note { severity: Severity::Normal, reason: reason::RECREATED, action: "Recreate", text }
 }
 
 #[cfg(test)]
@@ -161,14 +180,13 @@ mod tests {
     #[test]
     fn every_recreated_object_is_named_in_a_bounded_number_of_events() {
         let recreated = |count: usize| -> Vec<(String, String)> {
-            (0..count).map(|number| (format!("Job a/j{number}"), "it cannot change".to_owned())).collect()
+            (0..count).map(|number| (format!("Job a/{number:0>40}"), "it cannot change".to_owned())).collect()
         };
-        let texts = |count| -> Vec<String> { notes(&recreated(count)).map(|note| note.text).collect() };
-        assert!(texts(0).is_empty());
-        assert_eq!(texts(1), ["Job a/j0 is deleted and created again: it cannot change"]);
-        assert_eq!(texts(EVENTS_MAX).len(), EVENTS_MAX);
-        let many = texts(EVENTS_MAX + 2);
-        assert_eq!(many.len(), EVENTS_MAX + 1);
-        assert_eq!(many[EVENTS_MAX], "2 more objects are deleted and created again: Job a/j20, Job a/j21");
+        assert!(notes_of_rest(&recreated(EVENTS_MAX)).is_empty());
+        let all = recreated(EVENTS_MAX + 60);
+        assert_eq!(note(&all[0]).text, format!("{} is deleted and created again: it cannot change", all[0].0));
+        let rest: Vec<String> = notes_of_rest(&all).into_iter().map(|note| note.text).collect();
+        assert!(rest.len() <= 4 && rest.iter().all(|text| text.len() <= 1_024), "{rest:?}");
+        assert!(all[EVENTS_MAX..].iter().all(|(id, _)| rest.iter().any(|text| text.contains(id))), "{rest:?}");
     }
 }

@@ -202,8 +202,7 @@ fn obstacle(facts: &Facts, kind: Kind, key: &Key, metadata: &ObjectMeta) -> Opti
     }
     if landscape::annotation(metadata, annotation::CLUSTER).is_some() {
         return Some(format!(
-            "{kind} {key} has the annotation `{}`, which would move its pods: remove it, and set it after the \
-             take-over",
+            "{kind} {key} has the annotation `{}`, with which Tidegate makes nothing of it: remove the annotation",
             annotation::CLUSTER
         ));
     }
@@ -243,8 +242,6 @@ fn subject<'a>(
     }
     let (desired, failures) = desired(templates, plan, &observed.keys, Issuance::CertManager);
     let known = Known {
-        cluster: None,
-        around: None,
         namespace: namespace.to_owned(),
         mark: setup_mark(kind, key.name()),
         verified: BTreeMap::new(),

@@ -254,8 +254,6 @@ fn first_passes(facts: &Facts, library: &Library) -> (Vec<pass::Act>, Vec<(Objec
         let known = Known {
             namespace: NAMESPACE.to_owned(),
             mark,
-            cluster: None,
-            around: None,
             verified: BTreeMap::new(),
             live,
             desired,
@@ -398,8 +396,8 @@ fn what_is_not_handed_over_is_said() {
     let expected = "Shard kcp-system/eu is being deleted: wait until it is gone, then run the command again";
     assert_eq!(skipped(&leaving, &embedded()), [expected]);
     let elsewhere = of("CacheServer", &|value| value["metadata"]["annotations"]["tidegate.dev/cluster"] = json!("a"));
-    let expected = "CacheServer kcp-system/cache has the annotation `tidegate.dev/cluster`, which would move its pods: \
-                    remove it, and set it after the take-over";
+    let expected = "CacheServer kcp-system/cache has the annotation `tidegate.dev/cluster`, with which Tidegate makes \
+                    nothing of it: remove the annotation";
     assert_eq!(skipped(&elsewhere, &embedded()), [expected]);
     let dangling = of("FrontProxy", &|value| value["spec"]["rootShard"]["ref"]["name"] = json!("gone"));
     let found = skipped(&dangling, &embedded());

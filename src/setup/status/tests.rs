@@ -29,7 +29,6 @@ fn pods(wanted: i32, ready: i32, is_current: bool) -> LiveObjects {
         is_adopted: false,
         prune: None,
         is_terminating: false,
-        cluster: None,
         state: ObjectState::Deployment(pods),
     };
     LiveObjects::from([((ObjectKind::Deployment, "main-kcp".to_owned()), Arc::new(object))])
@@ -60,7 +59,6 @@ fn judged(
         live,
         issuance: Issuance::CertManager,
         inside: &Report::default(),
-        placed: None,
         leaving,
     };
     let after = status(&facts, Timestamp::from_second(1_800_000_000).unwrap());
@@ -236,7 +234,6 @@ fn d13_a_kubeconfig_is_not_ready_before_its_secret_is_written() {
             live: &LiveObjects::new(),
             issuance: Issuance::CertManager,
             inside: &Report::default(),
-            placed: None,
             leaving: None,
         };
         let status = status(&facts, Timestamp::from_second(1_800_000_000).unwrap());
@@ -274,7 +271,6 @@ fn d14_a_shard_that_ran_falls_back_when_its_pods_go() {
             live: &live,
             issuance: Issuance::CertManager,
             inside: &Report::default(),
-            placed: None,
             leaving: None,
         };
         status(&facts, Timestamp::from_second(1_800_000_000).unwrap())["phase"].clone()

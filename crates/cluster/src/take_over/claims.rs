@@ -1,18 +1,20 @@
 //! Claims on fields, as `managedFields` has them, compared with an object that is to be applied.
 //!
 //! An apply claims exactly the fields of its body. If the claims on a live object are these already, and its values are
-//! those of the body, the apply would change nothing. In doubt the answer is no: an apply that changes nothing does no
+//! those of the body, the apply would change nothing. What is claimed as a whole must be the same in both, since an
+//! apply also removes what is in it beside the body. In doubt the answer is no: an apply that changes nothing does no
 //! harm.
 
 use serde_json::{Map, Value};
+use tidegate_core::changes::covers;
 
 /// What every object has and no manager claims.
 const UNCLAIMED: [&str; 2] = ["apiVersion", "kind"];
 /// The same in `metadata`.
 const UNCLAIMED_METADATA: [&str; 3] = ["name", "namespace", "creationTimestamp"];
 
-/// Whether an apply of `desired` claims exactly these fields.
-pub(super) fn are_those_of(desired: &Value, claims: &Map<String, Value>) -> bool {
+/// Whether an apply of `desired` claims exactly these fields, and what is claimed as a whole is so in `live`.
+pub(super) fn are_those_of(desired: &Value, live: &Value, claims: &Map<String, Value>) -> bool {
     let Some(mut desired) = desired.as_object().cloned() else { return false };
     desired.retain(|field, _| !UNCLAIMED.contains(&field.as_str()));
     if let Some(metadata) = desired.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -21,35 +23,38 @@ pub(super) fn are_those_of(desired: &Value, claims: &Map<String, Value>) -> bool
             desired.remove("metadata");
         }
     }
-    are_of_map(&desired, claims)
+    are_of_map(&desired, live, claims)
 }
 
-fn are_of(value: &Value, claims: &Map<String, Value>) -> bool {
+fn are_of(value: &Value, live: &Value, claims: &Map<String, Value>) -> bool {
     match value {
-        // A scalar, or a mapping or list that is claimed as a whole.
+        // A mapping or list that is claimed as a whole.
+        Value::Object(_) | Value::Array(_) if claims.is_empty() => covers(value, live) && covers(live, value),
         _ if claims.is_empty() => true,
-        Value::Object(map) => are_of_map(map, claims),
-        Value::Array(items) => are_of_list(items, claims),
+        Value::Object(map) => are_of_map(map, live, claims),
+        Value::Array(items) => are_of_list(items, live, claims),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
 
-fn are_of_map(map: &Map<String, Value>, claims: &Map<String, Value>) -> bool {
+fn are_of_map(map: &Map<String, Value>, live: &Value, claims: &Map<String, Value>) -> bool {
     let claimed: Vec<(&String, &Value)> = claims.iter().filter(|(field, _)| *field != ".").collect();
-    claimed.len() == map.len()
-        && claimed.iter().all(|(field, claims)| {
-            let value = field.strip_prefix("f:").and_then(|field| map.get(field));
-            matches!((value, claims), (Some(value), Value::Object(claims)) if are_of(value, claims))
-        })
+    claimed.len() == map.len() && claimed.iter().all(|(field, claims)| {
+        let Some(field) = field.strip_prefix("f:") else { return false };
+        matches!((map.get(field), claims), (Some(value), Value::Object(claims)) if are_of(value, &live[field], claims))
+    })
 }
 
-fn are_of_list(items: &[Value], claims: &Map<String, Value>) -> bool {
+fn are_of_list(items: &[Value], live: &Value, claims: &Map<String, Value>) -> bool {
     let claimed: Vec<(&String, &Value)> = claims.iter().filter(|(item, _)| *item != ".").collect();
     claimed.len() == items.len()
         && items.iter().all(|item| {
             let mut own = claimed.iter().filter(|(name, _)| is_item(item, name));
             match (own.next(), own.next()) {
-                (Some((_, Value::Object(claims))), None) => are_of(item, claims),
+                (Some((name, Value::Object(claims))), None) => {
+                    let mut same = live.as_array().into_iter().flatten().filter(|live| is_item(live, name));
+                    same.next().is_some_and(|live| are_of(item, live, claims))
+                }
                 _ => false,
             }
         })
@@ -93,7 +98,7 @@ mod tests {
     }
 
     fn are(desired: &Value, claims: &Value) -> bool {
-        are_those_of(desired, claims.as_object().unwrap())
+        are_those_of(desired, desired, claims.as_object().unwrap())
     }
 
     #[test]

@@ -6,7 +6,10 @@
 use serde_json::{Map, Value, json};
 
 use super::quantity;
-use crate::object::Gvk;
+use crate::{
+    kubernetes,
+    object::{Gvk, is_built_in_group},
+};
 
 /// A field, and its value if nobody sets it, as JSON. `[]` stands for each item of a list. A field has a default only
 /// where its parent is.
@@ -49,7 +52,8 @@ const OF_PROBE: Defaults = &[
     ("httpGet.scheme", r#""HTTP""#),
 ];
 
-/// The defaults of a kind, apart from those of its pods.
+/// The defaults of a kind, apart from those of its pods. Without those that other clients set as well, such as the number
+/// of pods: who declares them takes them over.
 fn defaults(gvk: &Gvk) -> Defaults {
     match (&*gvk.group, &*gvk.kind) {
         ("", "Service") => &[
@@ -60,14 +64,12 @@ fn defaults(gvk: &Gvk) -> Defaults {
         ("", "Secret") => &[("type", r#""Opaque""#)],
         ("", "PersistentVolumeClaim") => &[("spec.volumeMode", r#""Filesystem""#)],
         ("apps", "Deployment") => &[
-            ("spec.replicas", "1"),
             ("spec.revisionHistoryLimit", "10"),
             ("spec.progressDeadlineSeconds", "600"),
             ("spec.strategy", "{}"),
             ("spec.strategy.type", r#""RollingUpdate""#),
         ],
         ("apps", "StatefulSet") => &[
-            ("spec.replicas", "1"),
             ("spec.revisionHistoryLimit", "10"),
             ("spec.podManagementPolicy", r#""OrderedReady""#),
             ("spec.updateStrategy", "{}"),
@@ -79,20 +81,12 @@ fn defaults(gvk: &Gvk) -> Defaults {
             ("spec.updateStrategy", "{}"),
             ("spec.updateStrategy.type", r#""RollingUpdate""#),
         ],
-        ("apps", "ReplicaSet") => &[("spec.replicas", "1")],
-        ("batch", "Job") => &[
-            ("spec.parallelism", "1"),
-            ("spec.completionMode", r#""NonIndexed""#),
-            ("spec.suspend", "false"),
-            ("spec.manualSelector", "false"),
-        ],
+        ("batch", "Job") => &[("spec.completionMode", r#""NonIndexed""#), ("spec.manualSelector", "false")],
         ("batch", "CronJob") => &[
             ("spec.concurrencyPolicy", r#""Allow""#),
-            ("spec.suspend", "false"),
             ("spec.successfulJobsHistoryLimit", "3"),
             ("spec.failedJobsHistoryLimit", "1"),
         ],
-        ("autoscaling", "HorizontalPodAutoscaler") => &[("spec.minReplicas", "1")],
         ("networking.k8s.io", "NetworkPolicy") => {
             &[("spec.ingress[].ports[].protocol", r#""TCP""#), ("spec.egress[].ports[].protocol", r#""TCP""#)]
         }
@@ -122,10 +116,19 @@ fn pods(gvk: &Gvk) -> Option<&'static str> {
 
 /// Whether an apply of `new` over an object that was made from `old` changes nothing.
 pub fn have_same_effect(gvk: &Gvk, old: &Value, new: &Value) -> bool {
+    // A custom resource is stored as it is, and so is a schema with its defaults.
+    if &*gvk.group == "apiextensions.k8s.io" || !is_built_in(gvk) {
+        return old == new;
+    }
     let old = complete(gvk, old);
     let mut new = complete(gvk, new);
     keep_assigned(gvk, &old, &mut new);
     is_same("", &old, &new)
+}
+
+/// Whether Kubernetes defines a kind.
+fn is_built_in(gvk: &Gvk) -> bool {
+    kubernetes::is_known_kind(&gvk.kind) && is_built_in_group(&gvk.group)
 }
 
 /// What a new declaration of a Service omits although the old one has it, and the API server keeps.
@@ -260,7 +263,7 @@ fn is_same(field: &str, old: &Value, new: &Value) -> bool {
             old.len() == new.len() && old.iter().zip(new).all(|(old, new)| is_same("", old, new))
         }
         (Value::Null, other) | (other, Value::Null) => is_empty(other),
-        (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
+        (Value::Number(one), Value::Number(other)) if one.is_f64() != other.is_f64() => one.as_f64() == other.as_f64(),
         (old, new) => old == new,
     }
 }
@@ -348,10 +351,23 @@ mod tests {
     }
 
     #[test]
+    fn what_other_clients_set_and_what_is_stored_as_it_is_differs() {
+        let spec = |spec: Value| json!({ "spec": spec });
+        check("apps/v1", "Deployment", &spec(json!({})), &spec(json!({"replicas": 1})), false);
+        check("batch/v1", "CronJob", &spec(json!({})), &spec(json!({"suspend": false})), false);
+        check("example.org/v1", "Cache", &spec(json!({"x": []})), &spec(json!({})), false);
+        let cpu = |cpu: &str| spec(json!({"resources": {"limits": {"cpu": cpu}}}));
+        check("example.org/v1", "Cache", &cpu("1000m"), &cpu("1"), false);
+        let crd = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+        check(crd.0, crd.1, &spec(json!({"default": []})), &spec(json!({})), false);
+        let large = |number: u64| spec(json!({ "revisionHistoryLimit": number }));
+        check("apps/v1", "Deployment", &large(9_007_199_254_740_993), &large(9_007_199_254_740_992), false);
+    }
+
+    #[test]
     fn an_autoscaler_has_one_effect_in_both_versions() {
         let gvk = Gvk::from_api_version("autoscaling/v2", "HorizontalPodAutoscaler");
-        let old =
-            json!({"apiVersion": "autoscaling/v1", "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 80}});
+        let old = json!({"apiVersion": "autoscaling/v1", "spec": {"minReplicas": 1, "maxReplicas": 3, "targetCPUUtilizationPercentage": 80}});
         let new = |average: u32| {
             json!({"apiVersion": "autoscaling/v2", "spec": {"maxReplicas": 3, "minReplicas": 1, "metrics": [
                 {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": average}}},

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{Old, kinds};
 use crate::{
     name::Key,
-    object::{DisplayPath, Gvk},
+    object::{DisplayPath, Gvk, is_built_in_group},
     render::SharedObject,
     schema::{Schema, Violation, ViolationKind},
 };
@@ -125,7 +125,7 @@ pub fn is_other_version(old: &Gvk, new: &Gvk) -> bool {
 
 /// Whether Kubernetes defines the kinds of a group.
 pub(super) fn is_built_in(group: &str) -> bool {
-    !group.contains('.') || group.ends_with(".k8s.io")
+    is_built_in_group(group)
 }
 
 /// Whether a definition is that of a kind.

@@ -170,7 +170,9 @@ impl CompleteModule {
 impl SharedObject {
     fn new(mut object: Object, gvk: Gvk, mark: Mark, index: usize) -> SharedObject {
         let is_secret = (&*gvk.group, &*gvk.kind) == ("", "Secret");
-        if is_secret {
+        let asks_for_data = is_secret && object.annotation(annotation::INJECT_DATA_FROM_KCP) == Some("true");
+        // The data of the control plane replaces `data`, and the texts lie over it.
+        if is_secret && !asks_for_data {
             secret::fold_texts(object.map_mut());
         }
         let before = object.value().to_string();
@@ -189,7 +191,6 @@ impl SharedObject {
         let text = object.value().to_string();
         let body = pieces(&text, &owner, &owner_name);
         let adopt = object.annotation(annotation::ADOPT) == Some("true");
-        let asks_for_data = is_secret && object.annotation(annotation::INJECT_DATA_FROM_KCP) == Some("true");
         let id = object.id();
         SharedObject { id, gvk, digest, adopt, index, asks_for_data, data_from: None, body: body.into() }
     }
