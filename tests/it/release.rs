@@ -685,7 +685,7 @@ fn the_workflow_makes_each_file_of_a_release_and_signs_it() {
         "case \"$VERSION\" in *-*) kind=(--prerelease) ;; esac",
         // Only what was merged and checked.
         "git merge-base --is-ancestor \"$commit\" origin/main",
-        "actions/workflows/ci.yml/runs?branch=main&status=success&head_sha=$commit",
+        "actions/workflows/ci.yml/runs?branch=main&event=push&status=success&head_sha=$commit",
         "packed/release/pin \"$digest\" \"$agent\" packed",
     ] {
         assert!(release.contains(step), "{step}");
