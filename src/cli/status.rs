@@ -664,8 +664,8 @@ impl Subject {
     }
 }
 
-/// What waits for a confirmation of one module. `removals` are the sentences of all removals of a runtime, each with what
-/// allows it.
+/// What waits for a confirmation of one module. `removals` are the sentences of all removals of a runtime, each with
+/// what allows it.
 fn removal_of(removals: &str, module: &str) -> Option<String> {
     let mut sentences: Vec<String> = Vec::new();
     for part in removals.split("; ") {

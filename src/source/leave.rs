@@ -191,8 +191,8 @@ async fn is_definition_deleted(pass: &SourcePass<'_>) -> Result<bool, cluster::E
     Ok(found.is_none_or(|metadata| metadata.deleting))
 }
 
-/// Deletes an object, or removes its ownership label. Fails if kcp-operator has started meanwhile: the object stays, and
-/// so does our finalizer.
+/// Deletes an object, or removes its ownership label. Fails if kcp-operator has started meanwhile: the object stays,
+/// and so does our finalizer.
 async fn delete_or_release(
     pass: &SourcePass<'_>,
     cause: &Cause,

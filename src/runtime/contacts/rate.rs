@@ -10,7 +10,7 @@
 //! * Twice as many for those in doubt, which is all they can need: so none of them waits, however many ways break.
 //! * As many as usual for those whose agent is deaf, out of what is left. They are late first.
 //!
-//! A bound that a user sets has no shares. Those in doubt come first, and the others are late, each as long as it waits:
+//! A bound that a user sets has no shares. Those in doubt come first, and the others are late, the longest wait first:
 //! an agent that was deaf is found again as soon as a way that broke.
 
 use std::time::Duration;

@@ -52,8 +52,8 @@ const OF_PROBE: Defaults = &[
     ("httpGet.scheme", r#""HTTP""#),
 ];
 
-/// The defaults of a kind, apart from those of its pods. Without those that other clients set as well, such as the number
-/// of pods: who declares them takes them over.
+/// The defaults of a kind, apart from those of its pods. Without those that other clients set as well, such as the
+/// number of pods: who declares them takes them over.
 fn defaults(gvk: &Gvk) -> Defaults {
     match (&*gvk.group, &*gvk.kind) {
         ("", "Service") => &[

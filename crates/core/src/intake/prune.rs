@@ -233,13 +233,15 @@ fn is_left(situation: &Situation<'_>, id: &Id, losses: &[Loss]) -> bool {
 }
 
 /// Whether a module leaves a runtime whatever happens to its definitions: the Kyma in KCP no longer has it, or that of
-/// the same commit does not. `declared` is the definition of the Kyma. A suspended runtime keeps what it has.
+/// the same commit does not. `declared` is the definition of the Kyma. A runtime that is suspended, or becomes so with
+/// the commit, keeps what it has.
 pub fn is_leaving(installed: &Installed, live: Option<&Kyma>, declared: Option<&serde_json::Value>) -> bool {
-    let is_suspended = |live: &Kyma| {
-        let skips = landscape::label(&live.metadata, label::SKIP_RECONCILIATION);
-        skips.is_some_and(|value| value.eq_ignore_ascii_case("true"))
-    };
+    let skips = |value: Option<&str>| value.is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    let is_suspended = |live: &Kyma| skips(landscape::label(&live.metadata, label::SKIP_RECONCILIATION));
     let Some(live) = live.filter(|live| !is_suspended(live)) else { return false };
+    if declared.is_some_and(|kyma| skips(kyma["metadata"]["labels"][label::SKIP_RECONCILIATION].as_str())) {
+        return false;
+    }
     match installed.standing {
         Standing::Leaving => true,
         Standing::Mandatory => false,

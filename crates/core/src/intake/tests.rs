@@ -601,6 +601,9 @@ fn a_module_leaves_if_its_kyma_or_that_of_the_same_commit_has_only_others() {
     assert!(!leaves(Standing::Selected, Some(&has_it), Some(&of_runtime)));
     let suspended = kyma(json!({names::label::SOURCE: LABEL, names::label::SKIP_RECONCILIATION: "true"}), json!([]));
     assert!(!leaves(Standing::Selected, Some(&suspended), None), "it keeps what it has");
+    let mut suspends = declared(json!([{"name": "n"}]));
+    suspends["metadata"] = json!({"labels": {names::label::SKIP_RECONCILIATION: "true"}});
+    assert!(!leaves(Standing::Selected, Some(&has_it), Some(&suspends)), "the commit suspends it");
 }
 
 #[test]
