@@ -150,7 +150,7 @@ impl Seen {
 
 impl Leases {
     /// Notes what the watch shows of a Lease at `now`; `None` if it was released or is gone. `is_first` says that the
-    /// first list is not complete: then nobody knows how old it is.
+    /// first list is not complete: then the daemon does not know its age.
     pub(crate) fn set(&mut self, key: &Key, held: Option<Held>, is_first: bool, now: Instant) {
         let before = self.0.remove(key);
         let Some(held) = held else { return };

@@ -515,7 +515,7 @@ pub fn client_problem(error: &kube::Error, config: &kube::Config) -> String {
         }
         source = cause.source();
     }
-    // What rustls says of it. `openssl x509` issues version 1 unless it is told of an extension.
+    // The error of rustls. `openssl x509` issues version 1 unless it gets a file of extensions.
     if text.contains("UnsupportedCertVersion") {
         return format!(
             "the client certificate for {} is X.509 version 1, which the TLS library of Tidegate does not support: issue \

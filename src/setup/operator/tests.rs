@@ -17,7 +17,7 @@ enum Step {
     IsGone(u64),
 }
 
-/// After these steps: `None` if nobody holds the Lease; else whether its holder was seen, and whether to ask.
+/// The state after these steps: `None` if the Lease is free; else whether its holder was seen, and whether to ask.
 #[track_caller]
 fn check(steps: &[(u64, Step)], expected: &[(u64, Option<(bool, bool)>)]) {
     let (mut leases, key) = (Leases::default(), Key::new("kcp-operator-system", "lease"));
