@@ -281,7 +281,8 @@ fn put(object: &mut Value, path: &str, value: Value) {
     *at = value;
 }
 
-/// A comparison without a cluster knows defaults of the server. Of these samples, it does not know those at the end.
+/// A comparison without a cluster knows defaults of the server. Of these samples, it does not know those at the end, and
+/// leaves out those that other clients set as well, such as the number of replicas.
 #[test]
 fn defaults_that_a_comparison_knows_are_those_of_the_server() {
     let container = json!({
@@ -357,12 +358,15 @@ fn defaults_that_a_comparison_knows_are_those_of_the_server() {
         "metadata",
         "namespaceSelector",
         "objectSelector",
+        "parallelism",
         "partition",
         "podReplacementPolicy",
         "policyTypes",
+        "replicas",
         "resources",
         "securityContext",
         "serviceName",
+        "suspend",
         "targetPort",
         "whenDeleted",
         "whenScaled",
