@@ -226,24 +226,32 @@ metadata:
     example.org/team: platform
 ";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn template_overrides_hold_across_restarts_also_while_their_source_is_suspended() {
+/// Whether it has that label.
+fn is_labelled(namespace: &Value) -> bool {
+    namespace["metadata"]["labels"]["example.org/team"] == "platform"
+}
+
+/// A landscape at rest whose runtime has the namespace of [`NAMESPACE_OVERRIDE`]; `spec` goes into its GitSource.
+async fn with_override(spec: Value) -> Stage {
     let stage = stage::ready(1).await;
-    let source = "tidegate.dev/v1alpha1";
-    patch(&stage.kcp, "GitSource", source, "kcp-system", "landscape", json!({"spec": {"templates": "overrides"}}))
-        .await;
+    let spec = json!({ "spec": spec });
+    patch(&stage.kcp, "GitSource", "tidegate.dev/v1alpha1", "kcp-system", "landscape", spec).await;
     stage.commit("overrides/skr/namespace.yaml", NAMESPACE_OVERRIDE);
-    let skr = &stage.skrs[0];
-    let is_labelled = |namespace: &Value| namespace["metadata"]["labels"]["example.org/team"] == "platform";
-    stage.until("the override arrives", skr, "Namespace", "", "kyma-system", is_labelled).await;
+    stage.until("the override arrives", &stage.skrs[0], "Namespace", "", "kyma-system", is_labelled).await;
     settle(&stage).await;
     stage.kyma_in("one", "Ready").await;
+    stage
+}
 
+#[tokio::test(flavor = "multi_thread")]
+async fn template_overrides_hold_across_restarts_also_while_their_source_is_suspended() {
+    let stage = with_override(json!({"templates": "overrides"})).await;
     stage.kill().await;
     let marks = stage.marks();
     stage.start();
     request_free_start(&stage, &marks).await;
 
+    let source = "tidegate.dev/v1alpha1";
     patch(&stage.kcp, "GitSource", source, "kcp-system", "landscape", json!({"spec": {"suspend": true}})).await;
     stage
         .until("it is suspended", &stage.kcp, "GitSource", "kcp-system", "landscape", |source| {
@@ -260,18 +268,9 @@ async fn template_overrides_hold_across_restarts_also_while_their_source_is_susp
 /// them.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_deleted_source_declares_stays_in_use_across_restarts_until_its_end_is_confirmed() {
-    let stage = stage::ready(1).await;
-    let source = "tidegate.dev/v1alpha1";
-    let spec = json!({"spec": {"templates": "overrides", "deletionPolicy": "Delete"}});
-    patch(&stage.kcp, "GitSource", source, "kcp-system", "landscape", spec).await;
-    stage.commit("overrides/skr/namespace.yaml", NAMESPACE_OVERRIDE);
+    let stage = with_override(json!({"templates": "overrides", "deletionPolicy": "Delete"})).await;
     let skr = &stage.skrs[0];
-    let is_labelled = |namespace: &Value| namespace["metadata"]["labels"]["example.org/team"] == "platform";
-    stage.until("the override arrives", skr, "Namespace", "", "kyma-system", is_labelled).await;
-    settle(&stage).await;
-    stage.kyma_in("one", "Ready").await;
-
-    delete(&stage.kcp, "GitSource", source, "kcp-system", "landscape").await;
+    delete(&stage.kcp, "GitSource", "tidegate.dev/v1alpha1", "kcp-system", "landscape").await;
     let waits = |source: &Value| source["status"]["conditions"].to_string().contains("PruneUnconfirmed");
     stage.until("its end waits", &stage.kcp, "GitSource", "kcp-system", "landscape", waits).await;
     stage.kill().await;

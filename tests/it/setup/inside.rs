@@ -137,6 +137,16 @@ impl KcpLandscape {
         std::fs::read_to_string(self.stage.log()).unwrap_or_default()
     }
 
+    /// Applies all resources, starts the daemon, and waits until the Kubeconfig has its permissions.
+    async fn grants(&self) {
+        for resource in self.resources_inside() {
+            harness::apply(&self.client, &resource).await;
+        }
+        self.stage.start();
+        self.runs().await;
+        self.until("Kubeconfig", "admin", "it is granted", is_granted).await;
+    }
+
     async fn until_bindings(&self, path: &str, within: Duration, expected: &[String]) {
         eventually(&format!("the bindings in {path}"), within, async || match self.bindings(path).await {
             found if found == expected => Ok(()),
@@ -144,6 +154,11 @@ impl KcpLandscape {
         })
         .await;
     }
+}
+
+/// Whether a Kubeconfig has its permissions inside kcp.
+fn is_granted(kubeconfig: &Value) -> bool {
+    condition(kubeconfig, "tidegate.dev/Kcp").starts_with("True Granted")
 }
 
 /// Rows 38, 39 and 72.
@@ -188,15 +203,14 @@ async fn r38_permissions_inside_kcp_come_follow_their_definition_and_go() {
     assert_eq!(landscape.writes_inside("root:company"), writes, "what kcp-operator made is adopted without a write");
 
     harness::apply(&company, &of_kcp("ClusterRole", "reader")).await;
-    let is_well = |found: &Value| condition(found, "tidegate.dev/Kcp").starts_with("True Granted");
-    landscape.until("Kubeconfig", "admin", "the role is there", is_well).await;
+    landscape.until("Kubeconfig", "admin", "the role is there", is_granted).await;
 
     // A restart compares, and writes nothing.
     landscape.stage.rests().await;
     landscape.stage.kill().await;
     let marks = landscape.stage.marks();
     landscape.stage.start();
-    landscape.until("Kubeconfig", "admin", "it is there", is_well).await;
+    landscape.until("Kubeconfig", "admin", "it is there", is_granted).await;
     landscape.stage.rests().await;
     assert_eq!(landscape.stage.requests_since(&marks), [""; 0]);
     assert_eq!(landscape.writes_inside("root:company"), writes);
@@ -221,7 +235,7 @@ async fn r38_permissions_inside_kcp_come_follow_their_definition_and_go() {
     let roles = json!({"clusterRoleBindings": {"clusterRoles": ["cluster-admin"]}});
     landscape.merge("Kubeconfig", "admin", None, json!({"spec": {"authorization": roles}})).await;
     landscape.until_bindings("root:other", SOON, &both[..1]).await;
-    landscape.until("Kubeconfig", "admin", "it is granted", is_well).await;
+    landscape.until("Kubeconfig", "admin", "it is granted", is_granted).await;
     landscape.delete("Kubeconfig", "admin").await;
     landscape.until_gone("Kubeconfig", "admin").await;
     landscape.until_bindings("root:other", SOON, &[]).await;
@@ -231,13 +245,7 @@ async fn r38_permissions_inside_kcp_come_follow_their_definition_and_go() {
 /// Row 38: it does not wait for ever.
 async fn r38_where_kcp_does_not_answer_a_kubeconfig_goes_after_five_minutes() {
     let landscape = KcpLandscape::prepare(&["--kcp-landscapes"]).await;
-    for resource in landscape.resources_inside() {
-        harness::apply(&landscape.client, &resource).await;
-    }
-    landscape.stage.start();
-    landscape.runs().await;
-    let is_well = |found: &Value| condition(found, "tidegate.dev/Kcp").starts_with("True Granted");
-    landscape.until("Kubeconfig", "admin", "it is granted", is_well).await;
+    landscape.grants().await;
     // Nothing answers there.
     let nowhere = json!({"metadata": {"annotations": {"tidegate.dev/kcp-address": "127.0.0.1:1"}}});
     landscape.merge("FrontProxy", "public", None, nowhere).await;
@@ -308,13 +316,7 @@ async fn r38_a_former_workspace_that_is_gone_holds_nothing() {
     let landscape = KcpLandscape::prepare(&["--kcp-landscapes"]).await;
     let root = landscape.inside("root");
     harness::install_crds(&root, &kinds_of_kcp()).await;
-    for resource in landscape.resources_inside() {
-        harness::apply(&landscape.client, &resource).await;
-    }
-    landscape.stage.start();
-    landscape.runs().await;
-    let is_well = |found: &Value| condition(found, "tidegate.dev/Kcp").starts_with("True Granted");
-    landscape.until("Kubeconfig", "admin", "it is granted", is_well).await;
+    landscape.grants().await;
 
     // It is there, and refuses the daemon.
     harness::apply(&root, &of_kcp("Workspace", "company")).await;
@@ -329,7 +331,7 @@ async fn r38_a_former_workspace_that_is_gone_holds_nothing() {
     // It is gone.
     let api = harness::api_of(&root, &of_kcp("Workspace", "any")).await.unwrap();
     api.delete("company", &kube::api::DeleteParams::default()).await.unwrap();
-    let found = landscape.until("Kubeconfig", "admin", "it is granted", is_well).await;
+    let found = landscape.until("Kubeconfig", "admin", "it is granted", is_granted).await;
     assert_eq!(found["status"]["authorization"]["provisionedCluster"], "root:other");
     assert_eq!(landscape.bindings("root:other").await.len(), 1);
 
