@@ -281,8 +281,8 @@ fn put(object: &mut Value, path: &str, value: Value) {
     *at = value;
 }
 
-/// A comparison without a cluster knows defaults of the server. Of these samples, it does not know those at the end, and
-/// leaves out those that other clients set as well, such as the number of replicas.
+/// A comparison without a cluster knows defaults of the server. Of these samples, it does not know those at the end.
+/// Some of them it leaves out, since other clients set them as well, such as the number of replicas.
 #[test]
 fn defaults_that_a_comparison_knows_are_those_of_the_server() {
     let container = json!({
