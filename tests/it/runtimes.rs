@@ -297,7 +297,7 @@ async fn what_a_deleted_source_declares_stays_in_use_across_restarts_until_its_e
 
     let head = stage.repository.head().expect("a commit");
     let confirmed = json!({"metadata": {"annotations": {"tidegate.dev/confirm-prune": format!("deletion:{head}")}}});
-    patch(&stage.kcp, "GitSource", source, "kcp-system", "landscape", confirmed).await;
+    patch(&stage.kcp, "GitSource", "tidegate.dev/v1alpha1", "kcp-system", "landscape", confirmed).await;
     stage.until_gone(&stage.kcp, "GitSource", "kcp-system", "landscape").await;
     stage.until_gone(&stage.kcp, "Kyma", "kcp-system", "one").await;
     stage.until_gone(skr, "ConfigMap", "kyma-system", "cache-a").await;
