@@ -204,7 +204,7 @@ impl Rule {
         ["get", "list", "watch"].contains(&self.verb.as_str())
     }
 
-    fn allows(&self, need: &Need) -> bool {
+    pub(crate) fn allows(&self, need: &Need) -> bool {
         self.verb == need.verb
             && self.resource == need.resource
             && self.namespace.as_ref().is_none_or(|namespace| *namespace == need.namespace)

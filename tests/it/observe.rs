@@ -556,6 +556,13 @@ async fn credentials_are_compared_and_no_value_is_shown() {
         assert!(!text.contains(PLANTED) && !text.contains("planted-value") && !text.contains("BEGIN "), "{text}");
     }
     assert_only_reads(&requests(&stage, &marks));
+    // In the namespace of the certificates, it needs no more than the page says.
+    let records = stage.landscape.kcp.records_since(marks[0]);
+    let of_certificates = |record: &&Record| record.user == USER && record.namespace == "istio-system";
+    let needs: BTreeSet<deploy::Need> = records.iter().filter(of_certificates).flat_map(deploy::needs).collect();
+    let granted = role_for_an_agent();
+    let lacking: Vec<_> = needs.iter().filter(|need| !granted.iter().any(|rule| rule.allows(need))).collect();
+    assert!(!needs.is_empty() && lacking.is_empty(), "{lacking:#?} {granted:#?}");
     stage.kill().await;
     let marks = stage.marks();
     stage.start_with(&["--resync=10s"]);
@@ -572,6 +579,21 @@ async fn credentials_are_compared_and_no_value_is_shown() {
     ] {
         assert!(written.contains(object), "{object} in {written:#?}");
     }
+}
+
+/// The Role of `docs/observe.md` for an observer with the options of an agent.
+fn role_for_an_agent() -> BTreeSet<deploy::Rule> {
+    let page = include_str!("../../docs/observe.md");
+    let section = page.split_once("\n## For a daemon with an agent\n").expect("a section").1;
+    let role = section.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a Role");
+    deploy::rules(&deploy::documents(role), deploy::NAME)
+}
+
+#[test]
+fn the_role_for_certificates_is_what_the_overlay_of_the_daemon_grants_without_writes() {
+    let of_daemon = deploy::rules(&deploy::objects("overlays/istio-cert-manager"), deploy::NAME);
+    let reads = of_daemon.into_iter().filter(|rule| rule.is_in("istio-system") && rule.only_reads());
+    assert_eq!(role_for_an_agent(), reads.collect());
 }
 
 /// The roles of `deploy/overlays/observe` are all that an observer of three runtimes needs, it needs each, and it tries

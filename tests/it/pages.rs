@@ -1,6 +1,9 @@
 //! The pages that a new user follows, word for word: what stands in their blocks of shell is run as it stands, with
 //! kubectl and this program. What needs a container runtime is not run here.
 
+mod how_to;
+mod recovery;
+
 use std::{
     fs,
     os::unix::fs::symlink,
@@ -28,6 +31,14 @@ const TOUR_MAX: Duration = Duration::from_secs(15 * 60);
 fn page(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The part of a page below a heading, up to the next one of this level.
+fn section(name: &str, heading: &str) -> String {
+    let page = page(name);
+    let (_, rest) = page.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("{name} has no {heading}"));
+    let level = heading.split(' ').next().unwrap_or_default();
+    rest.split(&format!("\n{level} ")).next().unwrap_or_default().to_owned()
 }
 
 /// The blocks of shell of a page, in order.

@@ -3,6 +3,7 @@
 pub(crate) mod cut;
 mod held;
 mod kill;
+mod lease;
 mod nothing;
 mod size;
 

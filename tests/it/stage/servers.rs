@@ -163,7 +163,7 @@ impl Server {
         match servers() {
             Servers::Simulated => Server::simulated("bare", Extent::Server).await,
             Servers::Real => {
-                let options = testbed::Options { name: "bare".to_owned(), ..testbed::Options::default() };
+                let options = testbed::Options { name: "bare".to_owned(), audit: true, ..testbed::Options::default() };
                 Server::Real(Box::new(harness::dedicated(options).await))
             }
         }

@@ -51,6 +51,8 @@ pub enum Keeper {
 pub struct Owners {
     label: String,
     keeps: Option<Keeper>,
+    /// What other GitSources declare and hold back, each with the first of them. A landscape may have thousands.
+    heirs: BTreeMap<Id, Key>,
     others: Vec<GitSource>,
 }
 
@@ -67,7 +69,13 @@ impl Owners {
             None => (suspended.then_some(Idle::Suspended), prune),
         };
         let keeps = idle.map(Keeper::Idle).or((!prune).then_some(Keeper::PruneOff));
-        Owners { label: source.label_value(), keeps, others }
+        let mut heirs = BTreeMap::new();
+        for other in &others {
+            for id in intake::status::held_back(other) {
+                heirs.entry(id).or_insert_with(|| landscape::key(&other.metadata));
+            }
+        }
+        Owners { label: source.label_value(), keeps, heirs, others }
     }
 
     /// What becomes of an object that git does not declare.
@@ -75,9 +83,8 @@ impl Owners {
         if object.label(label::SOURCE) != Some(&self.label) {
             return Undeclared::Other;
         }
-        let heir = self.others.iter().find(|other| intake::status::held_back(other).contains(id));
-        if let Some(heir) = heir {
-            return Undeclared::Kept(Keeper::Heir(landscape::key(&heir.metadata)));
+        if let Some(heir) = self.heirs.get(id) {
+            return Undeclared::Kept(Keeper::Heir(heir.clone()));
         }
         let metadata = serde_json::from_value::<ObjectMeta>(object.value()["metadata"].clone());
         let Ok(metadata) = metadata else { return Undeclared::Kept(Keeper::Unreadable) };
@@ -241,6 +248,36 @@ mod tests {
         assert_eq!(fate(&none, live(json!({"prune": false})), (true, false)), off);
         assert_eq!(fate(&none, live(json!({})), (false, true)), "is to be deleted");
         assert_eq!(fate(&none, live(json!({"suspend": true})), (true, false)), suspended);
+    }
+
+    #[test]
+    fn of_several_gitsources_that_declare_an_object_the_first_is_named_and_only_for_this_object() {
+        let held = |kind: &str, namespace: &str, name: &str| {
+            json!({
+                "kind": kind, "namespace": namespace, "name": name, "path": "a.yaml", "line": 1, "reason": "Owned",
+                "message": "m",
+            })
+        };
+        let more = json!([{"kind": "Kyma", "namespace": "kcp-system", "names": ["a"]}]);
+        let holds = |key: &str, withheld: Value, more: Value| {
+            let read = json!({"attemptedRevision": "main@sha1:a", "withheld": withheld, "moreWithheld": more});
+            source(key, &json!({"status": read}))
+        };
+        let own = json!([held("Kyma", "kcp-system", "a")]);
+        // Another kind, another namespace and another name are other objects, and a source is not its own heir.
+        let others =
+            json!([held("Watcher", "kcp-system", "a"), held("Kyma", "team", "a"), held("Kyma", "kcp-system", "b"),]);
+        let none = json!([]);
+        let mut sources =
+            vec![holds("kcp-system/landscape", own, none.clone()), holds("kcp-system/b", others, none.clone())];
+        assert_eq!(fate(&json!({}), sources.clone(), (true, false)), "is to be deleted");
+        // What does not fit into the list of a status is a name only.
+        sources.push(holds("kcp-system/d", none.clone(), more));
+        sources.push(holds("kcp-system/c", json!([held("Kyma", "kcp-system", "a")]), none));
+        assert_eq!(
+            fate(&json!({}), sources, (true, false)),
+            "stays, because GitSource kcp-system/d declares it and takes it over"
+        );
     }
 
     #[test]
