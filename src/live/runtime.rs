@@ -909,7 +909,9 @@ impl<'a> RuntimeComparison<'a> {
                         self.outcome.to_take_over.push(wish.object.id());
                     }
                     match ownership {
-                        Ownership::Moves(_, giver) | Ownership::Left(_, giver) => moving.extend(found.map(|found| (found, giver.clone()))),
+                        Ownership::Moves(_, giver) | Ownership::Left(_, giver) => {
+                            moving.extend(found.map(|found| (found, giver.clone())))
+                        }
                         _ => self.outcome.found.extend(found),
                     }
                 }
@@ -1394,10 +1396,9 @@ impl<'l> Ownership<'l> {
     fn ours(&self) -> Option<&'l Object> {
         match self {
             Ownership::Ours(live) | Ownership::Left(live, _) => Some(live),
-            Ownership::Absent
-            | Ownership::Moves(..)
-            | Ownership::Foreign(..)
-            | Ownership::InEarlierManifest(..) => None,
+            Ownership::Absent | Ownership::Moves(..) | Ownership::Foreign(..) | Ownership::InEarlierManifest(..) => {
+                None
+            }
         }
     }
 

@@ -58,8 +58,8 @@ use tidegate_core::{
     name::Key,
     object::{Object, ObjectId},
     plan::{
-        self, Class, Components, InstallSource, Installation, InstalledModules, ModuleOutcome, Offer, PolicyAt, Settings,
-        Windows,
+        self, Class, Components, InstallSource, Installation, InstalledModules, ModuleOutcome, Offer, PolicyAt,
+        Settings, Windows,
     },
     render::offline::{Assumptions, Inputs, Outline, Rendered, SetupPart, TargetName},
     snapshot::Snapshot,
@@ -325,9 +325,7 @@ impl Prepared {
     /// version has one content.
     fn has_applied(&self, runtime: &Key, installation: &Installation) -> bool {
         let is_in_control_plane = match &installation.source {
-            InstallSource::Git { .. } => {
-                self.contents.get(&installation.template) == Some(&installation.content())
-            }
+            InstallSource::Git { .. } => self.contents.get(&installation.template) == Some(&installation.content()),
             InstallSource::Oci(_) => true,
         };
         let known = is_in_control_plane.then(|| self.known.get(runtime)).flatten();

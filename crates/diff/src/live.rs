@@ -51,7 +51,8 @@ pub fn kept(gvk: &Gvk, desired: &Value, live: &Value, manager: &str) -> Vec<Stri
     if !drops(desired, live, manager) {
         return Vec::new();
     }
-    let declared = applied_fields(live, &[manager]).map(|fields| selected(live, &fields));
+    let managers = [manager];
+    let declared = applied_fields(live, &managers).map(|fields| selected(live, &fields));
     declared.flat_map(|declared| kept_fields(gvk, &declared, desired)).collect()
 }
 

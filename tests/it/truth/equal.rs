@@ -396,8 +396,7 @@ impl Trial {
         let given = ["diff", &path, "--landscape", &landscape, "--maintenance-policy", &policy];
         let offline = self.predicted(&given, what).await;
         // An object of a user in the runtime is not known offline, nor what its module does not prune because of it.
-        let is_unknown =
-            !self.is_known_offline || changes.contains(&Change::Clash) && changes.contains(&Change::Swap);
+        let is_unknown = !self.is_known_offline || changes.contains(&Change::Clash) && changes.contains(&Change::Swap);
         let predictions: Vec<Prediction> = std::iter::once(live).chain((!is_unknown).then_some(offline)).collect();
         let commit = self.stage.repository.commit(what).expect("a commit");
         let now = json!({"metadata": {"annotations": {"tidegate.dev/reconcile-requested-at": commit}}});

@@ -195,9 +195,8 @@ async fn what_of_a_revision_does_not_happen_is_in_the_log_and_in_the_status_of_a
     eventually("both files are in one warning", SOON, async || {
         let found = warnings(&stage);
         let line = "the revision has an error modules/cache/release.yaml:";
-        let is_it = |found: &String| {
-            found.starts_with(line) && found.contains(" files=2 also=modules/mailer/release.yaml:")
-        };
+        let is_it =
+            |found: &String| found.starts_with(line) && found.contains(" files=2 also=modules/mailer/release.yaml:");
         if found.iter().any(is_it) { Ok(()) } else { Err(format!("{found:#?}")) }
     })
     .await;

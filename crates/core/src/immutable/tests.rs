@@ -95,7 +95,11 @@ fn a_field_that_one_side_omits_has_its_default_or_no_value() {
         (batch, "Job", spec(json!({"completionMode": "NonIndexed"}))),
         (storage, "CSIDriver", spec(json!({"attachRequired": true}))),
         // What an API server drops.
-        (apps, "StatefulSet", spec(json!({"podManagementPolicy": null, "serviceName": "", "volumeClaimTemplates": []}))),
+        (
+            apps,
+            "StatefulSet",
+            spec(json!({"podManagementPolicy": null, "serviceName": "", "volumeClaimTemplates": []})),
+        ),
         // The API server chooses them, or they may be set later.
         ("v1", "PersistentVolumeClaim", spec(json!({"storageClassName": "a", "volumeName": "a"}))),
         ("v1", "PersistentVolume", spec(json!({"nodeAffinity": {"required": {}}}))),
@@ -123,7 +127,13 @@ fn a_live_field_that_is_omitted_gets_its_default_only_if_tidegate_alone_has_appl
         check_live("apps/v1", "StatefulSet", live(policy, &claims), json!({"spec": {"replicas": 1}}), expected);
     }
     // What an API server sets by default is in the live object.
-    check_live("batch/v1", "Job", json!({"spec": {}}), json!({"spec": {"managedBy": "example.org/a"}}), Some("spec.managedBy"));
+    check_live(
+        "batch/v1",
+        "Job",
+        json!({"spec": {}}),
+        json!({"spec": {"managedBy": "example.org/a"}}),
+        Some("spec.managedBy"),
+    );
 }
 
 #[test]
