@@ -17,8 +17,12 @@ use tidegate_testbed::Extent;
 
 use crate::{
     harness::{self, SOON, apply, eventually},
-    stage::{self, Stage},
+    stage::{self, Stage, scenarios},
 };
+
+scenarios! {
+    a_landscape_file_that_is_older_than_the_application_hides_no_recreation,
+}
 
 /// A changed object: its kind, the object, the field that changes, and its new value.
 type Case = (&'static str, &'static str, Value, &'static str, Value);
@@ -486,4 +490,48 @@ async fn a_change_that_is_refused_is_predicted_and_said_and_made_only_where_it_i
 
     stage.commit(FIXED, &fixed("2", "{tidegate.dev/recreate: enabled}", "1"));
     manifest(&stage, "all of it is as git says", |state, _| state == "Ready").await;
+}
+
+const FROZEN: &str = "modules/mailer/2.0.0/objects/frozen.yaml";
+
+/// What a file says of a runtime holds for the old side once that is applied, not once it is committed.
+async fn a_landscape_file_that_is_older_than_the_application_hides_no_recreation() {
+    let frozen = |value: &str, annotations: &str| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: frozen, namespace: kyma-system, annotations: \
+             {annotations}}}\nimmutable: true\ndata: {{value: \"{value}\"}}\n"
+        )
+    };
+    let allowed = "{tidegate.dev/recreate: enabled}";
+    let mut files = stage::files(1);
+    files.push((FROZEN.to_owned(), frozen("1", "{}")));
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(1, &files).await;
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+    let folder = harness::folder();
+    let file = folder.path().join("landscape.yaml").display().to_string();
+    let path = stage.repository.path().to_str().expect("UTF-8").to_owned();
+    // What a new file and the work tree say of the object.
+    let said = async |text: String| -> (Value, Value) {
+        assert!(stage.command(&["export", "--landscape", &file]).await.status.success());
+        stage.repository.write(FROZEN, &text).expect("a file");
+        let output = stage.command_offline(&["diff", &path, "--landscape", &file, "-o", "json"]).await;
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+        let mut all = report["differences"].as_array().expect("differences").iter();
+        let found = all.find(|one| one["object"]["name"] == "frozen").unwrap_or_else(|| panic!("{report:#}"));
+        (found["action"].clone(), found["overdue"]["action"].clone())
+    };
+    assert_eq!(said(frozen("1", allowed)).await, (json!("change"), Value::Null), "it is as the old side says");
+    stage.kill().await;
+    stage.commit(FROZEN, &frozen("2", "{}"));
+    let recreates = (json!("change"), json!("recreate"));
+    assert_eq!(said(frozen("2", allowed)).await, recreates, "the commit is older than the file, and not applied");
+    stage.repository.write(FROZEN, &frozen("2", "{}")).expect("a file");
+    stage.start();
+    manifest(&stage, "the change is refused", |state, message| state == "Error" && message.contains(" is refused: "))
+        .await;
+    stage.kyma_in("one", "Error").await;
+    assert_eq!(said(frozen("2", allowed)).await, recreates, "the API server has refused it");
 }
