@@ -224,9 +224,6 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
             is_same || file.owner(id.0, &id.1, &source).is_none_or(is_of_git)
         });
     }
-    let committed = from.loaded.snapshot.revision.commit().map(|commit| git::committed_at(&arguments.path, commit));
-    let committed = committed.transpose().ok().flatten();
-    let is_current = |file: &LandscapeFile| committed.is_some_and(|at| at <= file.written.0.as_second());
     let request = Request {
         from: from.given(),
         to: to.given(),
@@ -234,7 +231,6 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         source: &source,
         policy: &to.loaded.policy,
         known: landscape.as_ref(),
-        is_current: landscape.as_ref().is_some_and(is_current),
         target: target.as_ref(),
         assumptions: &assumptions,
         settings: &settings,

@@ -58,7 +58,7 @@ use tidegate_core::{
 use tidegate_diff::{
     clean::REFUSED,
     gather::Found,
-    live::stripped,
+    live::{kept, stripped},
     model::{Action, Effect, Held, NotKnown, Side, Why},
     names::Names,
 };
@@ -891,7 +891,10 @@ impl<'a> RuntimeComparison<'a> {
         let comparisons: Vec<BoxFuture<'_, _>> =
             blocked.wishes.iter().map(|(wish, ownership)| one(&comparer, wish, ownership).boxed()).collect();
         let results: Vec<_> = stream::iter(comparisons).buffered(OBJECTS_AT_ONCE).collect().await;
-        // The objects that other modules delete first.
+        for (wish, live) in blocked.wishes.iter().filter_map(|(wish, ownership)| Some((wish, ownership.ours()?))) {
+            self.assigned(modules, wish, live);
+        }
+        // The objects of other modules, which delete them or leave the runtime first.
         let mut moving: Vec<(Found, Key)> = Vec::new();
         for ((wish, ownership), result) in blocked.wishes.iter().zip(results) {
             match result {
@@ -906,7 +909,9 @@ impl<'a> RuntimeComparison<'a> {
                         self.outcome.to_take_over.push(wish.object.id());
                     }
                     match ownership {
-                        Ownership::Moves(_, giver) => moving.extend(found.map(|found| (found, giver.clone()))),
+                        Ownership::Moves(_, giver) | Ownership::Left(_, giver) => {
+                            moving.extend(found.map(|found| (found, giver.clone())))
+                        }
                         _ => self.outcome.found.extend(found),
                     }
                 }
@@ -945,7 +950,18 @@ impl<'a> RuntimeComparison<'a> {
         Ok(())
     }
 
-    /// An object that would move to another module, but is not deleted by the one that has it.
+    /// Reports what the desired form of an object no longer sets, and the API server keeps.
+    fn assigned(&mut self, modules: &[Module], wish: &Wish, live: &Object) {
+        let id = wish.object.id();
+        let Some(module) = modules.iter().find(|module| module.wants(&id)) else { return };
+        for field in kept(&wish.gvk, wish.object.value(), live.value(), FIELD_MANAGER) {
+            let held = Held::assigned(&module.name, &id, &field);
+            let place = wish.places.last().cloned();
+            self.outcome.held.push(Held { runtimes: [self.key.clone()].into(), place, ..held });
+        }
+    }
+
+    /// An object that would move to another module, but stays with the one that has it.
     fn stays_with(&self, giver: &Module, found: &Found) -> Held {
         let place = found.places.first().cloned();
         Held { runtimes: [self.key.clone()].into(), place, ..Held::stays_with(&giver.name, &found.id) }
@@ -1045,10 +1061,13 @@ impl<'a> RuntimeComparison<'a> {
         match giver.filter(|giver| giver.owned.contains(&id) && !giver.wants(&id)) {
             // What a module leaves to the user goes to no other module without leave, nor does what one keeps.
             Some(giver) if giver.rests.is_some() => Ownership::Foreign(object, managers),
-            Some(giver) if giver.verdict(&id, object, true) == Some(Verdict::Delete) => {
-                Ownership::Moves(object, giver.manifest.clone())
-            }
-            _ => Ownership::Foreign(object, managers),
+            Some(giver) => match (giver.verdict(&id, object, true), &giver.wishes) {
+                (Some(Verdict::Delete), _) => Ownership::Moves(object, giver.manifest.clone()),
+                // An annotation keeps it in the runtime, and not with a module that leaves.
+                (Some(Verdict::Disabled), None) => Ownership::Left(object, giver.manifest.clone()),
+                _ => Ownership::Foreign(object, managers),
+            },
+            None => Ownership::Foreign(object, managers),
         }
     }
 
@@ -1324,7 +1343,7 @@ fn is_catalog_copy(id: &ObjectId, object: &Object) -> bool {
 async fn one(comparer: &Comparer<'_>, wish: &Wish, ownership: &Ownership<'_>) -> Result<Option<Found>, Error> {
     let (differs, effect) = match ownership {
         Ownership::Absent => (Some(Arc::new(comparer.created(wish))), Effect::Applies),
-        Ownership::Ours(live) => (comparer.existing(wish, live).await?, Effect::Applies),
+        Ownership::Ours(live) | Ownership::Left(live, _) => (comparer.existing(wish, live).await?, Effect::Applies),
         Ownership::Moves(live, _) => (Some(Arc::new(comparer.moved(wish, live))), Effect::Applies),
         Ownership::Foreign(live, managers) => {
             (Some(Arc::new(comparer.stranger(wish, live, managers).await?)), Effect::Held)
@@ -1364,17 +1383,29 @@ enum Ownership<'l> {
     Ours(&'l Object),
     /// Another module of the runtime, with this Manifest, deletes it first.
     Moves(&'l Object, Key),
+    /// Another module, with this Manifest, leaves the runtime without it. Then it is taken over as it is.
+    Left(&'l Object, Key),
     /// It has another owner: its managers, or its Manifest.
     Foreign(&'l Object, Vec<String>),
     /// It does not exist, and an earlier Manifest contains it as well.
     InEarlierManifest(Object, String),
 }
 
-impl Ownership<'_> {
+impl<'l> Ownership<'l> {
+    /// The live object, if Tidegate applies it.
+    fn ours(&self) -> Option<&'l Object> {
+        match self {
+            Ownership::Ours(live) | Ownership::Left(live, _) => Some(live),
+            Ownership::Absent | Ownership::Moves(..) | Ownership::Foreign(..) | Ownership::InEarlierManifest(..) => {
+                None
+            }
+        }
+    }
+
     /// The other owner, if the object is in conflict.
     fn strangers(&self) -> Option<Vec<String>> {
         match self {
-            Ownership::Absent | Ownership::Ours(_) | Ownership::Moves(..) => None,
+            Ownership::Absent | Ownership::Ours(_) | Ownership::Moves(..) | Ownership::Left(..) => None,
             Ownership::Foreign(_, managers) => Some(managers.clone()),
             Ownership::InEarlierManifest(_, manifest) => Some(vec![manifest.clone()]),
         }

@@ -15,6 +15,9 @@ use tidegate_core::{
 /// Most warnings about one source at once. The status has the number of all definitions.
 const WARNINGS_MAX: usize = 20;
 
+/// Most further places of a problem that its warning names.
+const PLACES_MAX: usize = 5;
+
 /// What a prune waits for if something of the revision is held back.
 const FOR_ERRORS: &str = "the revision has errors";
 
@@ -23,12 +26,16 @@ const FOR_ERRORS: &str = "the revision has errors";
 pub(super) enum Cause {
     /// A definition or a template is invalid, or refers to an invalid definition.
     Error {
-        /// Its file.
+        /// Its first file.
         path: String,
-        /// The line of the problem, from 1.
+        /// The line of the problem in it, from 1.
         line: u32,
         /// The problem.
         message: String,
+        /// The number of files that have it.
+        files: usize,
+        /// Where else it is: the first few places, and how many more there are.
+        also: Option<String>,
         /// The number of definitions that are held back for it.
         held_back: usize,
     },
@@ -91,8 +98,11 @@ impl Cause {
     /// Writes it into the log. `confirm` is the command that confirms what waits.
     pub(super) fn warn(&self, source: &Key, confirm: &str) {
         match self {
-            Cause::Error { path, line, message, held_back } => {
-                tracing::warn!(%source, path, line, problem = message, held_back, "the revision has an error");
+            Cause::Error { path, line, message, files, also, held_back } => {
+                tracing::warn!(
+                    %source, path, line, problem = message, held_back, files, also,
+                    "the revision has an error"
+                );
             }
             Cause::Waits { because, reason, object, count } => {
                 let confirm = reason.contains("confirm").then_some(confirm);
@@ -137,9 +147,11 @@ pub(super) fn causes(
         errors.entry((&place.path, place.line)).or_insert((&found.message, 0)).1 += 1;
     }
     // One problem of several files, such as a reference to the same broken definition, is one cause.
-    let mut by_message: BTreeMap<&str, ((&str, u32), usize)> = BTreeMap::new();
+    let mut by_message: BTreeMap<&str, (Vec<(&str, u32)>, usize)> = BTreeMap::new();
     for (place, (message, held_back)) in errors {
-        by_message.entry(message).or_insert((place, 0)).1 += held_back;
+        let (places, sum) = by_message.entry(message).or_default();
+        places.push(place);
+        *sum += held_back;
     }
     let mut waits: BTreeMap<&'static str, (String, usize)> = BTreeMap::new();
     for (id, wait) in &decision.waiting {
@@ -147,12 +159,7 @@ pub(super) fn causes(
             waits.entry(reason).or_insert_with(|| (text(id), 0)).1 += 1;
         }
     }
-    let errors = by_message.into_iter().map(|(message, ((path, line), held_back))| Cause::Error {
-        path: path.to_owned(),
-        line,
-        message: message.to_owned(),
-        held_back,
-    });
+    let errors = by_message.into_iter().map(|(message, (places, held_back))| error(message, &places, held_back));
     let because = decision.moved.gone();
     let waits = waits.into_iter().map(|(reason, (object, count))| Cause::Waits { because, reason, object, count });
     let removals = decision.removals.iter().map(|removal| Cause::Removal {
@@ -169,6 +176,26 @@ pub(super) fn causes(
         message: message.clone(),
     });
     errors.chain(waits).chain(removals).chain(ignored).collect()
+}
+
+/// The cause of a problem at some places, in order. No place is one without a file.
+fn error(message: &str, places: &[(&str, u32)], held_back: usize) -> Cause {
+    let files = places.iter().map(|(path, _)| path).filter(|path| !path.is_empty()).collect::<BTreeSet<_>>().len();
+    let (path, line) = places.first().copied().unwrap_or_default();
+    let others = places.get(1..).unwrap_or_default();
+    let named: Vec<String> = others.iter().take(PLACES_MAX).map(|(path, line)| format!("{path}:{line}")).collect();
+    let also = match others.len().saturating_sub(PLACES_MAX) {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    };
+    Cause::Error {
+        path: path.to_owned(),
+        line,
+        message: message.to_owned(),
+        files,
+        also: (!also.is_empty()).then_some(also),
+        held_back,
+    }
 }
 
 /// What an observer has to say: it compares no kcp landscapes, and its daemon may reconcile them.
@@ -239,12 +266,7 @@ mod tests {
         diagnostics.push(Diagnostic::error("template", "no such variable").at(place("t.yaml", 9)));
         diagnostics.push(Diagnostic::error("template", "`channel` is missing").at(place("other.yaml", 1)));
         diagnostics.push(Diagnostic::warning("no-effect", "nothing uses it").at(place("w.yaml", 1)));
-        let cause = |path: &str, line, message: &str, held_back| Cause::Error {
-            path: path.to_owned(),
-            line,
-            message: message.to_owned(),
-            held_back,
-        };
+        let cause = |path: &str, line, message: &str, held_back| error(message, &[(path, line)], held_back);
         let expected = [
             cause("d.yaml", 7, "it depends on another", 1),
             cause("kymas.yaml", 3, "no channel", 2),
@@ -255,17 +277,29 @@ mod tests {
     }
 
     #[test]
-    fn one_problem_of_many_files_is_one_warning() {
-        let of_file = |number| withheld("k", &format!("k{number:02}.yaml"), 5, "module cache is not in any catalog");
-        let broken: Vec<Withheld> = (0..12).map(of_file).collect();
-        let expected = Cause::Error {
-            path: "k00.yaml".to_owned(),
-            line: 5,
-            message: "module cache is not in any catalog".to_owned(),
-            held_back: 12,
-        };
+    fn one_problem_of_many_files_is_one_warning_that_counts_them_and_names_the_first() {
+        let problem = "module cache is not in any catalog";
+        let of_file = |number| withheld("k", &format!("k{number:02}.yaml"), 5, problem);
+        let several = "k01.yaml:5, k02.yaml:5, k03.yaml:5, k04.yaml:5, k05.yaml:5 and 6 more";
+        for (count, also) in [(1, None), (2, Some("k01.yaml:5")), (12, Some(several))] {
+            let broken: Vec<Withheld> = (0..count).map(of_file).collect();
+            let expected = Cause::Error {
+                path: "k00.yaml".to_owned(),
+                line: 5,
+                message: problem.to_owned(),
+                files: count,
+                also: also.map(str::to_owned),
+                held_back: count,
+            };
+            let found = causes(&Diagnostics::default(), &broken, &Decision::default(), ConfirmBy::Annotation);
+            assert_eq!(found, [expected].into());
+        }
+        // Two places of one file.
+        let broken = [withheld("a", "k.yaml", 5, problem), withheld("b", "k.yaml", 9, problem)];
         let found = causes(&Diagnostics::default(), &broken, &Decision::default(), ConfirmBy::Annotation);
-        assert_eq!(found, [expected].into());
+        assert_eq!(found, [error(problem, &[("k.yaml", 5), ("k.yaml", 9)], 2)].into());
+        let Some(Cause::Error { files, also, .. }) = found.first() else { unreachable!("it is an error") };
+        assert_eq!((*files, also.as_deref()), (1, Some("k.yaml:9")));
     }
 
     #[test]

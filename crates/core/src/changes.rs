@@ -20,6 +20,7 @@ mod cover;
 mod quantity;
 mod same;
 
+pub(crate) use self::same::with_defaults;
 pub use self::{
     cover::{covers, merged},
     quantity::compare_quantities,

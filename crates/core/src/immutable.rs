@@ -6,6 +6,9 @@
 
 mod context;
 mod kinds;
+mod omitted;
+
+use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
@@ -66,12 +69,14 @@ const ENABLED: &str = "enabled";
 
 /// The first change between two declarations of an object that the API server refuses; `None` if there is none.
 ///
-/// A field of the table that the new declaration omits keeps its value or its default, so it is no difference.
+/// A field that one of them omits has its default, if that is known, or no value, if it has no default. Of other
+/// omitted fields the API server chooses the value or keeps it, so they are no difference.
 pub fn between(gvk: &Gvk, old: &Value, new: &Value, context: &Context) -> Option<Immutable> {
     find(gvk, old, new, Old::Declared, context)
 }
 
-/// As [`between`], for a live object, to which the API server has added defaults.
+/// As [`between`], for a live object, to which the API server has added defaults. A field that the desired object omits
+/// keeps its value, unless only Tidegate has applied it.
 pub fn over_live(gvk: &Gvk, live: &Value, desired: &Value, context: &Context) -> Option<Immutable> {
     find(gvk, live, desired, Old::Live, context)
 }
@@ -107,18 +112,19 @@ fn holds_data(gvk: &Gvk) -> bool {
 fn find(gvk: &Gvk, old: &Value, new: &Value, of: Old, context: &Context) -> Option<Immutable> {
     let kind = with_article(&gvk.kind);
     let cannot_change = |field: &str| (field.to_owned(), format!("{field} of {kind} cannot be changed"));
+    let (was, is) = (of.completed(gvk, old), of.completed(gvk, new));
     let by_table = || {
-        let pointer = field(gvk, old, new, of)?;
+        let pointer = field(gvk, &was, &is, of)?;
         Some(cannot_change(&pointer.trim_start_matches('/').replace('/', ".")))
     };
     let (field, fact) = match (&*gvk.group, &*gvk.kind) {
-        ("", "Pod") => kinds::pod(old, new, of).map(|field| cannot_change(&field)),
-        ("", "PersistentVolume") => kinds::volume(old, new, of).map(|field| cannot_change(&field)),
-        ("", "PersistentVolumeClaim") => kinds::claim(old, new, of, context.expands),
-        ("batch", "Job") => kinds::job(old, new, of).map(cannot_change),
-        ("", "Service") => kinds::service(old, new, of).map(cannot_change),
-        ("networking.k8s.io", "ServiceCIDR") => kinds::cidrs(old, new).then(|| cannot_change("spec.cidrs")),
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => kinds::stored_version(old, new, of),
+        ("", "Pod") => kinds::pod(&was, &is, of).map(|field| cannot_change(&field)),
+        ("", "PersistentVolume") => kinds::volume(&was, &is, of).map(|field| cannot_change(&field)),
+        ("", "PersistentVolumeClaim") => kinds::claim(&was, &is, of, context.expands),
+        ("batch", "Job") => kinds::job(&was, &is, of).map(cannot_change),
+        ("", "Service") => kinds::service(&was, &is, of).map(cannot_change),
+        ("networking.k8s.io", "ServiceCIDR") => kinds::cidrs(&was, &is).then(|| cannot_change("spec.cidrs")),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => kinds::stored_version(&was, &is, of),
         _ => None,
     }
     .or_else(by_table)
@@ -202,9 +208,11 @@ fn field(gvk: &Gvk, old: &Value, new: &Value, of: Old) -> Option<&'static str> {
     // An external Service has no address, and may get or lose one. An empty address is none.
     let is_free = is_service && (is_external(old) || is_external(new) || is_unset(new));
     let of_kind: &[&'static str] = if is_free { &[] } else { table(gvk) };
-    let differs = |field: &str| match (old.pointer(field), new.pointer(field)) {
+    let differs = |field: &str| match (omitted::value(old, field), omitted::value(new, field)) {
         (Some(old), Some(new)) => !of.is_same(field, new, old),
-        (_, None) | (None, _) => false,
+        (None, Some(_)) => omitted::is_none(gvk, field),
+        (Some(value), None) => of.removes(gvk, (old, field, value), new),
+        (None, None) => false,
     };
     if let Some(field) = of_kind.iter().find(|field| differs(field)) {
         return Some(field);
@@ -221,6 +229,28 @@ fn field(gvk: &Gvk, old: &Value, new: &Value, of: Old) -> Option<&'static str> {
 // === impl Old ===
 
 impl Old {
+    /// A declaration with the defaults that the API server adds to it. A live object has them, and a desired one gets
+    /// its values where it omits a field.
+    fn completed<'v>(self, gvk: &Gvk, object: &'v Value) -> Cow<'v, Value> {
+        match self {
+            Old::Declared => Cow::Owned(changes::with_defaults(gvk, object)),
+            Old::Live => Cow::Borrowed(object),
+        }
+    }
+
+    /// Whether the value of a field of the table changes because the new side omits it.
+    fn removes(self, gvk: &Gvk, (old, field, value): (&Value, &str, &Value), new: &Value) -> bool {
+        match self {
+            // If it has a known default, the completed declaration has that.
+            Old::Declared => omitted::is_none(gvk, field),
+            Old::Live if !omitted::is_ours_alone(old, field) => false,
+            Old::Live => match omitted::value(&changes::with_defaults(gvk, new), field) {
+                Some(default) => !self.is_same(field, default, value),
+                None => omitted::is_none(gvk, field),
+            },
+        }
+    }
+
     /// Whether a field of the table has the same value.
     fn is_same(self, field: &str, new: &Value, old: &Value) -> bool {
         match self {

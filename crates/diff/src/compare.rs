@@ -58,7 +58,8 @@ use tidegate_core::{
     name::Key,
     object::{Object, ObjectId},
     plan::{
-        self, Class, Components, Installation, InstalledModules, ModuleOutcome, Offer, PolicyAt, Settings, Windows,
+        self, Class, Components, InstallSource, Installation, InstalledModules, ModuleOutcome, Offer, PolicyAt,
+        Settings, Windows,
     },
     render::offline::{Assumptions, Inputs, Outline, Rendered, SetupPart, TargetName},
     snapshot::Snapshot,
@@ -91,8 +92,6 @@ pub struct Request<'a> {
     pub policy: &'a Policy,
     /// Kymas that git does not declare, what is installed, and the catalog of other sources.
     pub known: Option<&'a LandscapeFile>,
-    /// Whether that file was written after the old side was committed.
-    pub is_current: bool,
     /// Only this target; all if `None`.
     pub target: Option<&'a TargetName>,
     /// Values that replace placeholders.
@@ -123,8 +122,8 @@ pub struct Prepared {
     declared: BTreeSet<Key>,
     /// Modules of other repositories, of which only the names of the objects are known.
     outlines: BTreeMap<ContentId, Arc<ModuleObjects>>,
-    /// Whether the landscape file was written after the old side was committed.
-    is_current: bool,
+    /// What the control plane has of modules in git according to the landscape file, by ModuleTemplate.
+    contents: Arc<BTreeMap<Key, ContentId>>,
     /// What is active until a user confirms what waits; `None` if nothing waits.
     until_confirmed: Option<Box<Prepared>>,
 }
@@ -274,6 +273,7 @@ impl Prepared {
             }
         }
         let outlines = request.known.map(LandscapeFile::outlines).unwrap_or_default();
+        let contents = Arc::new(request.known.map(LandscapeFile::contents).unwrap_or_default());
         let until_confirmed = until.map(|(landscape, definitions)| {
             let settled = settle::Settled {
                 definitions,
@@ -285,6 +285,7 @@ impl Prepared {
                 conflicts: BTreeMap::new(),
             };
             let (old, known, outlines) = (old.clone(), known.clone(), outlines.clone());
+            let contents = Arc::clone(&contents);
             let declared = of_git.clone();
             Box::new(Prepared {
                 old,
@@ -293,12 +294,11 @@ impl Prepared {
                 known,
                 declared,
                 outlines,
-                is_current: request.is_current,
+                contents,
                 until_confirmed: None,
             })
         });
-        let is_current = request.is_current;
-        Prepared { old, new, settled, known, declared: of_git, outlines, is_current, until_confirmed }
+        Prepared { old, new, settled, known, declared: of_git, outlines, contents, until_confirmed }
     }
 }
 
@@ -320,9 +320,15 @@ impl Prepared {
     }
 
     /// Whether a runtime has a module as the old side declares it, according to the landscape file: in this version,
-    /// and not in state `Error`.
+    /// and not in state `Error`. The file may be older than the application of the old side, whenever that was
+    /// committed. So what the control plane has of a module in git must be what the old side declares. In a registry, a
+    /// version has one content.
     fn has_applied(&self, runtime: &Key, installation: &Installation) -> bool {
-        let known = self.is_current.then(|| self.known.get(runtime)).flatten();
+        let is_in_control_plane = match &installation.source {
+            InstallSource::Git { .. } => self.contents.get(&installation.template) == Some(&installation.content()),
+            InstallSource::Oci(_) => true,
+        };
+        let known = is_in_control_plane.then(|| self.known.get(runtime)).flatten();
         let installed = known.and_then(|known| known.installed.iter().find(|one| one.name == installation.module));
         installed.is_some_and(|one| !one.failed && one.version.as_deref() == Some(installation.version.as_str()))
     }

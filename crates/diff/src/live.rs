@@ -13,8 +13,8 @@ use serde_json::{Map, Value};
 
 use super::compare::leaves;
 use tidegate_core::{
-    changes::{merged, overlay},
-    object::PathPart,
+    changes::{kept_fields, merged, overlay},
+    object::{Gvk, PathPart},
     secret,
 };
 
@@ -44,6 +44,35 @@ pub fn stripped(object: &Value) -> Value {
 /// dry run.
 pub fn drops(desired: &Value, live: &Value, manager: &str) -> bool {
     applied_fields(live, &[manager]).any(|fields| lacks(desired, &fields))
+}
+
+/// What an apply of `desired` no longer sets although `manager` has applied it, and the API server keeps.
+pub fn kept(gvk: &Gvk, desired: &Value, live: &Value, manager: &str) -> Vec<String> {
+    if !drops(desired, live, manager) {
+        return Vec::new();
+    }
+    let managers = [manager];
+    let declared = applied_fields(live, &managers).map(|fields| selected(live, &fields));
+    declared.flat_map(|declared| kept_fields(gvk, &declared, desired)).collect()
+}
+
+/// The part of a value that a set of fields (`fieldsV1`) names.
+fn selected(value: &Value, fields: &Map<String, Value>) -> Value {
+    let inner = |(field, inner): (&String, &Value)| {
+        let (form, name) = field.split_once(':')?;
+        let found = match form {
+            "f" => value.get(name)?,
+            "k" => item(value, name)?,
+            _ => return None,
+        };
+        Some((name.to_owned(), inner.as_object().map_or_else(|| found.clone(), |inner| selected(found, inner))))
+    };
+    let mut parts = fields.iter().filter_map(inner).peekable();
+    match value {
+        Value::Object(_) if parts.peek().is_some() => Value::Object(parts.collect()),
+        Value::Array(_) if parts.peek().is_some() => Value::Array(parts.map(|(_, item)| item).collect()),
+        whole => whole.clone(),
+    }
 }
 
 /// The sets of fields that managers applied.

@@ -634,6 +634,18 @@ impl Held {
         }
     }
 
+    /// What the API server keeps although a module no longer sets it. The caller adds the runtime and the place.
+    pub fn assigned(module: &str, id: &ObjectId, field: &str) -> Held {
+        Held {
+            why: Why::Kept,
+            module: module.to_owned(),
+            runtimes: Arc::default(),
+            message: format!("{id} no longer sets {field}: this has no effect, the API server keeps it"),
+            hint: None,
+            place: None,
+        }
+    }
+
     /// An object that would move to another module, and that the one that has it does not delete. The caller adds the
     /// runtime and the place.
     pub fn stays_with(module: &str, id: &ObjectId) -> Held {

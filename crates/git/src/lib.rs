@@ -30,8 +30,8 @@ pub use self::{
     flaw::{Distrust, Flaw, Strange},
     github_app::{AppProblem, AppSettings, AppSettingsProblem, GitHubApp},
     local::{
-        Head, MergeBase, RepositoryPath, committed_at, evidence, head, locate, merge_base, messages_between,
-        read_object, read_work_tree, read_work_tree_after, resolve, resolve_after,
+        Head, MergeBase, RepositoryPath, evidence, head, locate, merge_base, messages_between, read_object,
+        read_work_tree, read_work_tree_after, resolve, resolve_after,
     },
     local_changes::LocalWatch,
     mirror::{Fetched, Mirror},

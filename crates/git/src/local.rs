@@ -217,19 +217,6 @@ pub fn merge_base(path: &Path) -> Result<MergeBase, Error> {
     }
 }
 
-/// When a commit of the repository around `path` was made, in seconds since 1970.
-///
-/// # Errors
-///
-/// Fails if there is no readable repository, or if it lacks the commit.
-pub fn committed_at(path: &Path, commit: Oid) -> Result<i64, Error> {
-    super::prepare();
-    let repository = open(path)?;
-    let found = repository.find_commit(objects::to_git(commit));
-    let found = found.map_err(|_| Error::NoRevision { path: path.to_owned(), revision: commit.to_string() })?;
-    Ok(found.time().seconds())
-}
-
 /// The messages of the commits that are in `to` and not in `from`, the newest first, at most
 /// [`limits::MESSAGES_MAX`]. `None` stands for HEAD and for the default branch.
 ///

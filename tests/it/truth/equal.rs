@@ -16,7 +16,10 @@ use std::{
 
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use tidegate_core::{api::Manifest, plan};
+use tidegate_core::{
+    api::{Manifest, names::annotation},
+    plan,
+};
 use tidegate_process::ambient;
 use tidegate_testbed::{Extent, Folder};
 
@@ -29,6 +32,7 @@ use crate::{
 scenarios! {
     generated_changes_do_what_was_predicted,
     generated_changes_do_what_was_predicted_while_a_manifest_is_paused,
+    generated_changes_do_what_was_predicted_while_a_manifest_of_a_kyma_that_goes_is_paused,
     a_module_that_was_dropped_from_a_suspended_runtime_goes_as_predicted_when_it_resumes,
     a_component_of_another_name_and_a_release_that_is_mended_do_what_was_predicted,
     what_is_refused_and_a_version_that_waits_do_what_was_predicted,
@@ -38,9 +42,11 @@ scenarios! {
     a_paused_manifest_keeps_what_its_module_loses_as_predicted,
     a_paused_manifest_gets_nothing_as_predicted,
     a_paused_manifest_of_a_former_name_stays_as_predicted,
+    a_paused_manifest_of_a_kyma_that_goes_keeps_all_as_predicted,
     a_component_of_another_name_with_a_dropped_object_does_what_was_predicted,
     a_version_that_its_only_runtime_leaves_loses_objects_as_predicted,
-    a_module_of_another_name_waits_for_what_users_custom_resources_keep_as_predicted;
+    a_module_of_another_name_waits_for_what_users_custom_resources_keep_as_predicted,
+    a_module_of_another_name_takes_over_what_an_annotation_protects_as_predicted;
     on real servers:
     every_action_is_done_as_predicted,
     changes_that_the_script_does_not_make_do_what_was_predicted,
@@ -77,6 +83,8 @@ const SEEDS: [u64; 9] = [0, 3, 7, 154, 170, 339, 420, 436, 2251];
 const SEEDS_BESIDE_SCRIPT: [u64; 4] = [873, 1604, 3977, 4117];
 /// Seeds of changes while a Manifest is paused: of each module, and so that each of them changes.
 const SEEDS_PAUSED: [u64; 8] = [7100, 7101, 7102, 7103, 7104, 7105, 7106, 7107];
+/// Seeds of changes in the same commit as the end of a Kyma with a paused Manifest: of each of its modules.
+const SEEDS_PAUSED_AT_END: [u64; 8] = [7200, 7201, 7202, 7203, 7204, 7205, 7206, 7207];
 /// A daemon that has sent nothing for this long has nothing to do.
 const QUIET: Duration = Duration::from_millis(1_200);
 
@@ -107,7 +115,18 @@ async fn generated_changes_do_what_was_predicted_while_a_manifest_is_paused() {
     for seed in asked_for(&SEEDS_PAUSED) {
         let (repo, changes) = Change::some(seed);
         let module = ["alpha", "beta", "omega", "must"][usize::try_from(seed % 4).expect("a position")];
-        paused(module, repo, &changes).await;
+        paused("one", module, repo, &changes).await;
+    }
+}
+
+/// The same, and the Kyma of this Manifest goes in the same commit.
+async fn generated_changes_do_what_was_predicted_while_a_manifest_of_a_kyma_that_goes_is_paused() {
+    for seed in asked_for(&SEEDS_PAUSED_AT_END) {
+        let (repo, mut changes) = Change::some(seed);
+        changes.retain(|change| !matches!(change, Change::Suspend | Change::RemoveKyma | Change::Break));
+        changes.push(Change::RemoveKyma);
+        let module = ["alpha", "gamma", "omega", "must"][usize::try_from(seed % 4).expect("a position")];
+        paused("two", module, repo, &changes).await;
     }
 }
 
@@ -188,7 +207,7 @@ async fn a_module_that_becomes_unmanaged_keeps_what_another_one_gets_as_predicte
 /// A label on a Manifest stops the passes over it, but git still decides about the Manifest itself.
 async fn a_paused_manifest_keeps_what_its_module_loses_as_predicted() {
     for change in [Change::Swap, Change::Move, Change::Drop, Change::Unmanage] {
-        paused("beta", Repo::new(Some(1), false), &[change]).await;
+        paused("one", "beta", Repo::new(Some(1), false), &[change]).await;
     }
 }
 
@@ -207,7 +226,7 @@ async fn a_paused_manifest_gets_nothing_as_predicted() {
         &[Change::MoveToBoth],
         &[Change::AddToBoth],
     ] {
-        paused("alpha", Repo::new(Some(1), false), changes).await;
+        paused("one", "alpha", Repo::new(Some(1), false), changes).await;
     }
 }
 
@@ -221,19 +240,36 @@ async fn a_paused_manifest_of_a_former_name_stays_as_predicted() {
         ("omega", &[Change::ComponentOfBoth, Change::RemoveFromBoth]),
         ("omega", &[Change::ComponentOfBoth, Change::TakeFromOmega]),
     ] {
-        paused(module, Repo::new(Some(1), false), changes).await;
+        paused("one", module, Repo::new(Some(1), false), changes).await;
     }
 }
 
-/// Changes while the Manifest of a module of Kyma one is paused.
-async fn paused(module: &str, repo: Repo, changes: &[Change]) {
+/// Its objects stay, and so does the Kyma, until the label is gone. Everything else of the runtime goes.
+async fn a_paused_manifest_of_a_kyma_that_goes_keeps_all_as_predicted() {
+    for (module, more) in [
+        ("alpha", &[][..]),
+        ("gamma", &[]),
+        ("omega", &[]),
+        ("must", &[]),
+        ("gamma", &[Change::DropModule]),
+        ("omega", &[Change::RemoveFromBoth]),
+        ("omega", &[Change::ComponentOfBoth]),
+        ("must", &[Change::BumpMandatory]),
+        ("must", &[Change::DropMandatory]),
+    ] {
+        paused("two", module, Repo::new(Some(1), false), &[&[Change::RemoveKyma][..], more].concat()).await;
+    }
+}
+
+/// Changes while the Manifest of a module of a Kyma is paused.
+async fn paused(kyma: &str, module: &str, repo: Repo, changes: &[Change]) {
     let mut trial = Trial::begin(repo).await;
-    let name = plan::manifest_name("one", &format!("example.org/module/{module}"), module);
+    let name = plan::manifest_name(kyma, &format!("example.org/module/{module}"), module);
     let api: kube::Api<Manifest> = kube::Api::namespaced(trial.stage.kcp.clone(), "kcp-system");
     let label = json!({"metadata": {"labels": {"operator.kyma-project.io/skip-reconciliation": "true"}}});
     api.patch(&name, &PatchParams::default(), &Patch::Merge(label)).await.expect("a patch");
     trial.stage.rests().await;
-    trial.change(changes, &format!("the Manifest of {module} is paused, and {changes:?}")).await;
+    trial.change(changes, &format!("the Manifest of {module} of {kyma} is paused, and {changes:?}")).await;
 }
 
 /// The Manifest of the new name takes over what the one of the former name has, and then prunes what the module lost.
@@ -269,6 +305,7 @@ async fn a_module_of_another_name_waits_for_what_users_custom_resources_keep_as_
     let mut trial = Trial::begin(Repo::new(Some(5), false).without_protected()).await;
     let mine = json!({"apiVersion": "example.org/v1", "kind": "Alpha", "metadata": {"name": "mine", "namespace": "kyma-system"}});
     harness::apply(&trial.stage.skrs[0], &mine).await;
+    trial.is_known_offline = false;
     trial.change(&[Change::Rename], "a module of another name").await;
     let path = trial.stage.repository.path().to_str().expect("UTF-8").to_owned();
     let again = trial.predicted(&["diff", &path, "--live"], "it waits").await;
@@ -276,6 +313,19 @@ async fn a_module_of_another_name_waits_for_what_users_custom_resources_keep_as_
         again.now.iter().chain(&again.confirmed).map(|(key, act)| (key.clone(), act.clone())).collect();
     assert!(predicted.is_empty(), "{predicted:?}");
     assert!(again.held.iter().any(|key| key.contains("truth-alpha-config")), "it would move: {:?}", again.held);
+}
+
+/// An object that an annotation protects stays when the former module leaves, and the new one has it then.
+async fn a_module_of_another_name_takes_over_what_an_annotation_protects_as_predicted() {
+    let mut trial = Trial::begin(Repo::new(Some(5), false)).await;
+    let protected =
+        async |trial: &Trial| read(&trial.stage.skrs[0], "ConfigMap", "kyma-system", "truth-alpha-protected").await;
+    let before = protected(&trial).await.expect("it is there");
+    trial.change(&[Change::Rename], "a module of another name").await;
+    let after = protected(&trial).await.expect("it is still there");
+    assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"], "it is not deleted");
+    let owner = |object: &Value| object["metadata"]["annotations"][annotation::OWNED_BY].clone();
+    assert_ne!(owner(&before), owner(&after), "the new module has it");
 }
 
 /// A script of changes, in commits that follow each other, so that each action is done at least once.
@@ -295,6 +345,8 @@ struct Trial {
     repo: Repo,
     folder: Folder,
     tally: Tally,
+    /// Whether an offline comparison knows all that decides.
+    is_known_offline: bool,
 }
 
 impl Trial {
@@ -325,7 +377,7 @@ impl Trial {
             stage.kyma_in(name, "Ready").await;
         }
         stage.rests().await;
-        Trial { stage, repo, folder, tally: Tally::default() }
+        Trial { stage, repo, folder, tally: Tally::default(), is_known_offline: true }
     }
 
     /// Makes changes, and compares predictions with what happens. `what` is for the message of a failure.
@@ -344,8 +396,7 @@ impl Trial {
         let given = ["diff", &path, "--landscape", &landscape, "--maintenance-policy", &policy];
         let offline = self.predicted(&given, what).await;
         // An object of a user in the runtime is not known offline, nor what its module does not prune because of it.
-        let is_unknown =
-            changes.contains(&Change::Rename) || changes.contains(&Change::Clash) && changes.contains(&Change::Swap);
+        let is_unknown = !self.is_known_offline || changes.contains(&Change::Clash) && changes.contains(&Change::Swap);
         let predictions: Vec<Prediction> = std::iter::once(live).chain((!is_unknown).then_some(offline)).collect();
         let commit = self.stage.repository.commit(what).expect("a commit");
         let now = json!({"metadata": {"annotations": {"tidegate.dev/reconcile-requested-at": commit}}});

@@ -2,9 +2,13 @@
 
 use std::{collections::BTreeMap, process::Command};
 
-use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use kube::{
+    Client,
+    api::{DynamicObject, ListParams, Patch, PatchParams},
+};
 use serde_json::{Value, json};
 use tidegate_core::{
+    api::names::FIELD_MANAGER,
     immutable::{self, Context},
     object::Gvk,
     plan::manifest_name,
@@ -13,8 +17,12 @@ use tidegate_testbed::Extent;
 
 use crate::{
     harness::{self, SOON, apply, eventually},
-    stage::{self, Stage},
+    stage::{self, Stage, scenarios},
 };
+
+scenarios! {
+    a_landscape_file_that_is_older_than_the_application_hides_no_recreation,
+}
 
 /// A changed object: its kind, the object, the field that changes, and its new value.
 type Case = (&'static str, &'static str, Value, &'static str, Value);
@@ -143,6 +151,55 @@ fn cases() -> Vec<Case> {
     ]
 }
 
+/// Fields that one of two declarations omits: of each, the object without it, and its value.
+fn omitted() -> Vec<Case> {
+    let pods = json!({
+        "metadata": {"labels": {"app": "a"}},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "a:1"}]},
+    });
+    let mut always = pods.clone();
+    always["spec"]["restartPolicy"] = json!("Always");
+    let set = json!({"spec": {"selector": {"matchLabels": {"app": "a"}}, "template": always}});
+    let job = json!({"spec": {"suspend": true, "completions": 2, "template": pods}});
+    let claim = json!({"spec": {
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "one", "resources": {"requests": {"storage": "1Gi"}},
+    }});
+    let volume = json!({"spec": {
+        "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "local": {"path": "/a"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]},
+        ]}},
+    }});
+    let template = json!([{"metadata": {"name": "one"}, "spec": claim["spec"]}]);
+    let rules = json!({"rules": [
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    ]});
+    let class = json!({"provisioner": "example.org/one"});
+    let (apps, batch, storage) = ("apps/v1", "batch/v1", "storage.k8s.io/v1");
+    vec![
+        (apps, "StatefulSet", set.clone(), "/spec/podManagementPolicy", json!("Parallel")),
+        (apps, "StatefulSet", set.clone(), "/spec/podManagementPolicy", json!("OrderedReady")),
+        (apps, "StatefulSet", set.clone(), "/spec/serviceName", json!("one")),
+        (apps, "StatefulSet", set, "/spec/volumeClaimTemplates", template),
+        (batch, "Job", job.clone(), "/spec/completionMode", json!("Indexed")),
+        (batch, "Job", job.clone(), "/spec/completionMode", json!("NonIndexed")),
+        (batch, "Job", job.clone(), "/spec/podFailurePolicy", rules),
+        (batch, "Job", job, "/spec/managedBy", json!("example.org/one")),
+        ("v1", "PersistentVolumeClaim", claim.clone(), "/spec/volumeMode", json!("Block")),
+        ("v1", "PersistentVolumeClaim", claim, "/spec/selector", json!({"matchLabels": {"app": "a"}})),
+        ("v1", "PersistentVolume", volume, "/spec/volumeMode", json!("Block")),
+        ("v1", "Secret", json!({}), "/type", json!("example.org/other")),
+        ("v1", "ResourceQuota", json!({"spec": {}}), "/spec/scopes", json!(["BestEffort"])),
+        (storage, "StorageClass", class.clone(), "/parameters", json!({"a": "1"})),
+        (storage, "StorageClass", class.clone(), "/reclaimPolicy", json!("Retain")),
+        (storage, "StorageClass", class.clone(), "/reclaimPolicy", json!("Delete")),
+        (storage, "StorageClass", class, "/volumeBindingMode", json!("WaitForFirstConsumer")),
+        (storage, "CSIDriver", json!({"spec": {}}), "/spec/attachRequired", json!(false)),
+        (storage, "CSIDriver", json!({"spec": {}}), "/spec/volumeLifecycleModes", json!(["Ephemeral"])),
+        ("scheduling.k8s.io/v1", "PriorityClass", json!({"value": 1}), "/preemptionPolicy", json!("Never")),
+    ]
+}
+
 /// Sets a field, which may not exist yet.
 fn set(object: &mut Value, pointer: &str, value: Value) {
     let (parent, field) = pointer.rsplit_once('/').expect("a pointer");
@@ -151,6 +208,52 @@ fn set(object: &mut Value, pointer: &str, value: Value) {
         Some(items) => items[field.parse::<usize>().expect("an index")] = value,
         None => parent[field] = value,
     }
+}
+
+/// Applies an object as the daemon does.
+async fn try_apply(client: &Client, object: &Value, dry_run: bool) -> kube::Result<DynamicObject> {
+    let api = harness::api_of(client, object).await.expect("a kind that is served");
+    let how = PatchParams { dry_run, ..PatchParams::apply(FIELD_MANAGER).force() };
+    api.patch(object["metadata"]["name"].as_str().expect("a name"), &how, &Patch::Apply(object)).await
+}
+
+#[tokio::test]
+async fn a_field_that_one_side_omits_is_refused_as_an_api_server_does() {
+    let client = harness::api_server().await.client().unwrap();
+    let namespace = harness::namespace(&client, "omit").await;
+    let mut refused = 0;
+    for (index, (api_version, kind, object, pointer, value)) in omitted().into_iter().enumerate() {
+        let gvk = Gvk::from_api_version(api_version, kind);
+        let declare = |name: &str, with: bool| {
+            let mut object = object.clone();
+            object["apiVersion"] = json!(api_version);
+            object["kind"] = json!(kind);
+            object["metadata"] = json!({"name": name, "namespace": namespace});
+            if with {
+                set(&mut object, pointer, value.clone());
+            }
+            object
+        };
+        for comes in [true, false] {
+            let name = format!("{namespace}-{index}-{comes}");
+            let (declared, desired) = (declare(&name, !comes), declare(&name, comes));
+            let live = try_apply(&client, &declared, false).await.unwrap_or_else(|error| panic!("{kind}: {error}"));
+            let live = serde_json::to_value(live).unwrap();
+            let answer = try_apply(&client, &desired, true).await;
+            let is_refused = match &answer {
+                Ok(_) => false,
+                Err(kube::Error::Api(status)) if status.code == 422 => true,
+                Err(error) => panic!("{kind} {pointer}: {error}"),
+            };
+            refused += usize::from(is_refused);
+            let context = Context::default();
+            let known = immutable::over_live(&gvk, &live, &desired, &context);
+            assert_eq!(known.is_some(), is_refused, "{kind} {pointer} comes {comes}: {known:?} {answer:?} {live}");
+            let offline = immutable::between(&gvk, &declared, &desired, &context);
+            assert_eq!(offline.is_some(), is_refused, "{kind} {pointer} comes {comes}: {offline:?} {answer:?}");
+        }
+    }
+    assert!(refused > 30, "{refused}");
 }
 
 #[tokio::test]
@@ -387,4 +490,48 @@ async fn a_change_that_is_refused_is_predicted_and_said_and_made_only_where_it_i
 
     stage.commit(FIXED, &fixed("2", "{tidegate.dev/recreate: enabled}", "1"));
     manifest(&stage, "all of it is as git says", |state, _| state == "Ready").await;
+}
+
+const FROZEN: &str = "modules/mailer/2.0.0/objects/frozen.yaml";
+
+/// What a file says of a runtime holds for the old side once that is applied, not once it is committed.
+async fn a_landscape_file_that_is_older_than_the_application_hides_no_recreation() {
+    let frozen = |value: &str, annotations: &str| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: frozen, namespace: kyma-system, annotations: \
+             {annotations}}}\nimmutable: true\ndata: {{value: \"{value}\"}}\n"
+        )
+    };
+    let allowed = "{tidegate.dev/recreate: enabled}";
+    let mut files = stage::files(1);
+    files.push((FROZEN.to_owned(), frozen("1", "{}")));
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(1, &files).await;
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+    let folder = harness::folder();
+    let file = folder.path().join("landscape.yaml").display().to_string();
+    let path = stage.repository.path().to_str().expect("UTF-8").to_owned();
+    // What a new file and the work tree say of the object.
+    let said = async |text: String| -> (Value, Value) {
+        assert!(stage.command(&["export", "--landscape", &file]).await.status.success());
+        stage.repository.write(FROZEN, &text).expect("a file");
+        let output = stage.command_offline(&["diff", &path, "--landscape", &file, "-o", "json"]).await;
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+        let mut all = report["differences"].as_array().expect("differences").iter();
+        let found = all.find(|one| one["object"]["name"] == "frozen").unwrap_or_else(|| panic!("{report:#}"));
+        (found["action"].clone(), found["overdue"]["action"].clone())
+    };
+    assert_eq!(said(frozen("1", allowed)).await, (json!("change"), Value::Null), "it is as the old side says");
+    stage.kill().await;
+    stage.commit(FROZEN, &frozen("2", "{}"));
+    let recreates = (json!("change"), json!("recreate"));
+    assert_eq!(said(frozen("2", allowed)).await, recreates, "the commit is older than the file, and not applied");
+    stage.repository.write(FROZEN, &frozen("2", "{}")).expect("a file");
+    stage.start();
+    manifest(&stage, "the change is refused", |state, message| state == "Error" && message.contains(" is refused: "))
+        .await;
+    stage.kyma_in("one", "Error").await;
+    assert_eq!(said(frozen("2", allowed)).await, recreates, "the API server has refused it");
 }

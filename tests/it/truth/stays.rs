@@ -16,6 +16,7 @@ scenarios! {
     what_users_keep_for_ever_is_no_change_once_it_is_applied;
     on real servers:
     a_text_that_leaves_a_secret_leaves_a_real_runtime,
+    what_a_service_no_longer_sets_stays_as_predicted,
 }
 
 const SECRET: &str = "modules/mailer/2.0.0/objects/secret.yaml";
@@ -133,4 +134,63 @@ async fn what_users_keep_for_ever_is_no_change_once_it_is_applied() {
     assert_eq!(why, ["kept-before"], "{report:#}");
     let api = harness::api_of(&stage.skrs[0], &mine).await.expect("a kind that is served");
     assert!(api.get_opt("mine").await.expect("an answer").is_some());
+}
+
+const SERVICE: &str = "modules/mailer/2.0.0/objects/service.yaml";
+
+/// Two Services: one without an address of its own, and one with a port on each node.
+fn services(address: &str, node_port: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: mailer-headless, namespace: kyma-system}}\n\
+         spec: {{{address}selector: {{app: a}}, ports: [{{name: web, port: 80}}]}}\n---\n\
+         apiVersion: v1\nkind: Service\nmetadata: {{name: mailer-node, namespace: kyma-system}}\n\
+         spec: {{type: NodePort, selector: {{app: a}}, ports: [{{name: web, port: 80{node_port}}}]}}\n"
+    )
+}
+
+/// Only an API server decides what it keeps.
+async fn what_a_service_no_longer_sets_stays_as_predicted() {
+    let stage = ready(SERVICE, &services("clusterIP: None, ", ", nodePort: 30123")).await;
+    let spec = async |name: &str| {
+        read(&stage.skrs[0], "Service", "kyma-system", name).await.expect("it is there")["spec"].clone()
+    };
+    let before = (spec("mailer-headless").await, spec("mailer-node").await);
+    assert_eq!((&before.0["clusterIP"], &before.1["ports"][0]["nodePort"]), (&json!("None"), &json!(30123)));
+    let kept = |report: &Value| -> Vec<String> {
+        let held = report["held"].as_array().expect("what is held").iter().filter(|one| one["why"] == "kept");
+        let mut said: Vec<String> = held.map(|one| one["message"].as_str().unwrap_or_default().to_owned()).collect();
+        said.sort();
+        said
+    };
+    let changes = |report: &Value| [of(report, "mailer-headless"), of(report, "mailer-node")].concat();
+    let says = |name: &str, field: &str| {
+        format!("Service kyma-system/{name} no longer sets {field}: this has no effect, the API server keeps it")
+    };
+    let expected = [says("mailer-headless", "spec.clusterIP"), says("mailer-node", "spec.ports[].nodePort")];
+
+    let landscape = harness::folder();
+    let file = landscape.path().join("landscape.yaml").display().to_string();
+    assert!(stage.command(&["export", "--landscape", &file]).await.status.success());
+    stage.repository.write(SERVICE, &services("", "")).expect("a file");
+    let (report, _) = live(&stage, &[]).await;
+    assert_eq!((kept(&report), changes(&report)), (expected.to_vec(), Vec::new()), "{report:#}");
+    let path = stage.repository.path().to_str().expect("UTF-8").to_owned();
+    let output = stage.command_offline(&["diff", &path, "--landscape", &file, "-o", "json"]).await;
+    let offline: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    assert_eq!((kept(&offline), changes(&offline)), (expected.to_vec(), Vec::new()), "{offline:#}");
+
+    stage.repository.commit("an address and a port go").expect("a commit");
+    let tidegate = |service: &Value| {
+        let claims = service["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+        let ours = claims.into_iter().find(|claim| claim["manager"] == "tidegate").unwrap_or_default();
+        let text = ours.to_string();
+        !text.contains("f:clusterIP") && !text.contains("f:nodePort")
+    };
+    for name in ["mailer-headless", "mailer-node"] {
+        stage.until("it is applied", &stage.skrs[0], "Service", "kyma-system", name, tidegate).await;
+    }
+    stage.rests().await;
+    assert_eq!((spec("mailer-headless").await, spec("mailer-node").await), before);
+    let (report, code) = live(&stage, &[]).await;
+    assert_eq!((kept(&report), code), (Vec::new(), 0), "it was said before: {report:#}");
 }

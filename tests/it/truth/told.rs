@@ -161,8 +161,9 @@ fn warnings(stage: &Stage) -> Vec<String> {
     let is_warning = |line: &Value| line["level"].as_str().is_some_and(|level| level.eq_ignore_ascii_case("warn"));
     let text = |line: Value| {
         let field = |name: &str| line["context"][name].to_string().trim_matches('"').to_owned();
-        let [path, number, held, count] = ["path", "line", "held_back", "count"].map(field);
-        format!("{} {path}:{number} held_back={held} count={count}", line["msg"].as_str().unwrap_or_default())
+        let [path, number, held, also, count] = ["path", "line", "held_back", "also", "count"].map(field);
+        let text = line["msg"].as_str().unwrap_or_default();
+        format!("{text} {path}:{number} held_back={held} files={} also={also} count={count}", field("files"))
     };
     lines.filter(is_warning).map(text).collect()
 }
@@ -188,6 +189,18 @@ async fn what_of_a_revision_does_not_happen_is_in_the_log_and_in_the_status_of_a
         digits.and_then(|digits| digits.parse().ok()).unwrap_or_default()
     };
     assert!(0 < number("release.yaml:") && 0 < number("held_back="), "{of_release}");
+    // The same problem in another file: one warning counts both and names both.
+    let other = stage::release("cache", &[("regular", "1.0.0"), ("fast", "1.1.0")]);
+    stage.commit("modules/cache/release.yaml", &other.replace("channel: regular", "channel: REGULAR"));
+    eventually("both files are in one warning", SOON, async || {
+        let found = warnings(&stage);
+        let line = "the revision has an error modules/cache/release.yaml:";
+        let is_it =
+            |found: &String| found.starts_with(line) && found.contains(" files=2 also=modules/mailer/release.yaml:");
+        if found.iter().any(is_it) { Ok(()) } else { Err(format!("{found:#?}")) }
+    })
+    .await;
+    stage.commit("modules/cache/release.yaml", &other);
     stage.repository.remove("kymas/one.yaml").expect("it is there");
     stage.repository.commit("a Kyma goes").expect("a commit");
     eventually("the prune that waits is a warning", SOON, async || {

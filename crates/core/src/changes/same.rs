@@ -62,7 +62,7 @@ fn defaults(gvk: &Gvk) -> Defaults {
             ("spec.ports[].protocol", r#""TCP""#),
         ],
         ("", "Secret") => &[("type", r#""Opaque""#)],
-        ("", "PersistentVolumeClaim") => &[("spec.volumeMode", r#""Filesystem""#)],
+        ("", "PersistentVolumeClaim" | "PersistentVolume") => &[("spec.volumeMode", r#""Filesystem""#)],
         ("apps", "Deployment") => &[
             ("spec.revisionHistoryLimit", "10"),
             ("spec.progressDeadlineSeconds", "600"),
@@ -91,6 +91,12 @@ fn defaults(gvk: &Gvk) -> Defaults {
             &[("spec.ingress[].ports[].protocol", r#""TCP""#), ("spec.egress[].ports[].protocol", r#""TCP""#)]
         }
         ("scheduling.k8s.io", "PriorityClass") => &[("preemptionPolicy", r#""PreemptLowerPriority""#)],
+        ("storage.k8s.io", "StorageClass") => {
+            &[("reclaimPolicy", r#""Delete""#), ("volumeBindingMode", r#""Immediate""#)]
+        }
+        ("storage.k8s.io", "CSIDriver") => {
+            &[("spec.attachRequired", "true"), ("spec.volumeLifecycleModes", r#"["Persistent"]"#)]
+        }
         ("admissionregistration.k8s.io", _) => &[
             ("webhooks[].failurePolicy", r#""Fail""#),
             ("webhooks[].matchPolicy", r#""Equivalent""#),
@@ -135,6 +141,11 @@ fn is_built_in(gvk: &Gvk) -> bool {
 pub fn kept_fields(gvk: &Gvk, old: &Value, new: &Value) -> Vec<String> {
     let mut after = new.clone();
     keep_assigned(gvk, old, &mut after).into_iter().filter(|field| field != "spec.clusterIPs").collect()
+}
+
+/// An object of a built-in kind with the known defaults of the fields that it omits; any other as it is.
+pub(crate) fn with_defaults(gvk: &Gvk, object: &Value) -> Value {
+    if is_built_in(gvk) { complete(gvk, object) } else { object.clone() }
 }
 
 /// An object with the defaults of the fields that it omits.

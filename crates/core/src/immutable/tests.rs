@@ -65,6 +65,78 @@ fn a_suspended_job_may_be_scheduled_elsewhere_and_a_service_keeps_its_class_and_
 }
 
 #[test]
+fn a_field_that_one_side_omits_has_its_default_or_no_value() {
+    let spec = |spec: Value| json!({ "spec": spec });
+    let none = || spec(json!({}));
+    let (apps, batch, storage) = ("apps/v1", "batch/v1", "storage.k8s.io/v1");
+    for (api_version, kind, old, new, field) in [
+        (apps, "StatefulSet", none(), spec(json!({"podManagementPolicy": "Parallel"})), "spec.podManagementPolicy"),
+        (apps, "StatefulSet", none(), spec(json!({"serviceName": "a"})), "spec.serviceName"),
+        (apps, "StatefulSet", none(), spec(json!({"volumeClaimTemplates": [{}]})), "spec.volumeClaimTemplates"),
+        (batch, "Job", none(), spec(json!({"completionMode": "Indexed"})), "spec.completionMode"),
+        (batch, "Job", none(), spec(json!({"podFailurePolicy": {"rules": []}})), "spec.podFailurePolicy"),
+        (batch, "Job", none(), spec(json!({"managedBy": "example.org/a"})), "spec.managedBy"),
+        ("v1", "PersistentVolumeClaim", none(), spec(json!({"volumeMode": "Block"})), "spec.volumeMode"),
+        ("v1", "PersistentVolumeClaim", none(), spec(json!({"selector": {}})), "spec.selector"),
+        ("v1", "PersistentVolume", none(), spec(json!({"volumeMode": "Block"})), "spec.volumeMode"),
+        ("v1", "ResourceQuota", none(), spec(json!({"scopes": ["BestEffort"]})), "spec.scopes"),
+        ("v1", "Secret", json!({}), json!({"type": "kubernetes.io/tls"}), "type"),
+        (storage, "StorageClass", json!({}), json!({"parameters": {"a": "b"}}), "parameters"),
+        (storage, "StorageClass", json!({}), json!({"reclaimPolicy": "Retain"}), "reclaimPolicy"),
+        (storage, "CSIDriver", none(), spec(json!({"attachRequired": false})), "spec.attachRequired"),
+        ("scheduling.k8s.io/v1", "PriorityClass", json!({}), json!({"preemptionPolicy": "Never"}), "preemptionPolicy"),
+    ] {
+        check(api_version, kind, old.clone(), new.clone(), Some(field));
+        check(api_version, kind, new, old, Some(field));
+    }
+    for (api_version, kind, new) in [
+        // The default.
+        (apps, "StatefulSet", spec(json!({"podManagementPolicy": "OrderedReady"}))),
+        (batch, "Job", spec(json!({"completionMode": "NonIndexed"}))),
+        (storage, "CSIDriver", spec(json!({"attachRequired": true}))),
+        // What an API server drops.
+        (
+            apps,
+            "StatefulSet",
+            spec(json!({"podManagementPolicy": null, "serviceName": "", "volumeClaimTemplates": []})),
+        ),
+        // The API server chooses them, or they may be set later.
+        ("v1", "PersistentVolumeClaim", spec(json!({"storageClassName": "a", "volumeName": "a"}))),
+        ("v1", "PersistentVolume", spec(json!({"nodeAffinity": {"required": {}}}))),
+        (batch, "Job", spec(json!({"selector": {"matchLabels": {}}}))),
+    ] {
+        check(api_version, kind, none(), new.clone(), None);
+        check(api_version, kind, new, none(), None);
+    }
+}
+
+#[test]
+fn a_live_field_that_is_omitted_gets_its_default_only_if_tidegate_alone_has_applied_it() {
+    let claim = |manager: &str, operation: &str| json!({"manager": manager, "operation": operation, "fieldsV1": {"f:spec": {"f:podManagementPolicy": {}}}});
+    let live = |policy: &str, claims: &[Value]| json!({"metadata": {"managedFields": claims}, "spec": {"podManagementPolicy": policy}});
+    let ours = || claim("tidegate", "Apply");
+    let field = Some("spec.podManagementPolicy");
+    for (policy, claims, expected) in [
+        ("Parallel", vec![ours()], field),
+        ("OrderedReady", vec![ours()], None),
+        ("Parallel", vec![ours(), claim("kubectl", "Update")], None),
+        ("Parallel", vec![claim("kubectl", "Apply")], None),
+        ("Parallel", vec![claim("tidegate", "Update")], None),
+        ("Parallel", vec![], None),
+    ] {
+        check_live("apps/v1", "StatefulSet", live(policy, &claims), json!({"spec": {"replicas": 1}}), expected);
+    }
+    // What an API server sets by default is in the live object.
+    check_live(
+        "batch/v1",
+        "Job",
+        json!({"spec": {}}),
+        json!({"spec": {"managedBy": "example.org/a"}}),
+        Some("spec.managedBy"),
+    );
+}
+
+#[test]
 fn a_frozen_object_cannot_be_changed() {
     let config = |immutable: bool, value: &str| json!({"immutable": immutable, "data": {"a": value}});
     check("v1", "ConfigMap", config(false, "1"), config(false, "2"), None);

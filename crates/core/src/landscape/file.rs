@@ -296,6 +296,12 @@ fn named(label: &str) -> Option<SourceName> {
     Some(SourceName::new(Key::new(namespace, name))).filter(|source| source.label_value() == label)
 }
 
+/// The content of a module in git that a ModuleTemplate names.
+fn tree(metadata: &ObjectMeta) -> Option<ContentId> {
+    let tree: Oid = annotation(metadata, names::annotation::MODULE_TREE)?.parse().ok()?;
+    Some(tree.into())
+}
+
 fn is_other(metadata: &ObjectMeta, source: &SourceName) -> bool {
     label(metadata, names::label::SOURCE) != Some(&source.label_value())
 }
@@ -439,6 +445,12 @@ impl LandscapeFile {
         Some(ModuleNames::from_texts(&known.objects))
     }
 
+    /// What the control plane has of modules in git, by ModuleTemplate: the content that is applied in runtimes next.
+    pub fn contents(&self) -> BTreeMap<Key, ContentId> {
+        let content = |template: &ModuleTemplate| Some((super::key(&template.metadata), tree(&template.metadata)?));
+        self.templates.iter().filter_map(content).collect()
+    }
+
     /// The objects of the module that a ModuleTemplate names once a source takes it over; `None` if that is not known.
     pub fn module_of_takeover(&self, id: &intake::Id, heir: &SourceName) -> Option<ModuleNames> {
         let objects = self.source(heir.key())?.adopted_modules.get(&intake::text(id))?;
@@ -447,10 +459,6 @@ impl LandscapeFile {
 
     /// The modules of other repositories of which only the names of the objects are known.
     pub fn outlines(&self) -> BTreeMap<ContentId, Arc<ModuleObjects>> {
-        let tree = |metadata: &ObjectMeta| -> Option<ContentId> {
-            let tree: Oid = annotation(metadata, names::annotation::MODULE_TREE)?.parse().ok()?;
-            Some(tree.into())
-        };
         let outline = |content: ContentId, names: &ModuleNames| (content, Arc::new(names.outline(content)));
         let present = self.templates.iter().filter_map(|template| {
             let names = self.module(&super::key(&template.metadata))?;

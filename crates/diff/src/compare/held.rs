@@ -80,6 +80,12 @@ impl HeldBy {
         }
     }
 
+    /// What the API server keeps although a module no longer sets it.
+    pub(super) fn assigned(module: &str, id: &ObjectId, field: &str) -> HeldBy {
+        let Held { why, module, message, hint, .. } = Held::assigned(module, id, field);
+        HeldBy { module, why, message, hint }
+    }
+
     /// An object that would move to another module, and that the one that has it does not delete.
     pub(super) fn stays(module: &str, id: &ObjectId) -> HeldBy {
         let Held { why, module, message, hint, .. } = Held::stays_with(module, id);

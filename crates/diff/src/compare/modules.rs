@@ -488,12 +488,7 @@ impl Work<'_, '_, '_> {
         let (Some(old), Some(new), Some(has)) = (&hit.old, &hit.new, &self.bucket.new) else { return };
         let by_table = changes::kept_fields(&new.gvk(), old.value(), new.value());
         for field in by_table {
-            let by = HeldBy {
-                module: has.installation.module.clone(),
-                why: Why::Kept,
-                message: format!("{} no longer sets {field}: this has no effect, the API server keeps it", new.id()),
-                hint: None,
-            };
+            let by = HeldBy::assigned(&has.installation.module, &new.id(), &field);
             let place = hit.places.last().cloned();
             self.seen.hold(by, &self.bucket.runtimes, || place);
         }

@@ -1,6 +1,7 @@
 //! Objects that more than one module contains. Of the modules of a runtime one owns the object: its
 //! previous owner, otherwise the first by name. For the others it is in conflict, as with any other
-//! owner. If an object moves between modules, the first deletes it and the second creates it again.
+//! owner. If an object moves between modules, the first deletes it and the second creates it again. If the first module
+//! leaves the runtime without the object, the second takes it over as it is.
 //! A module that becomes unmanaged leaves its objects to the user: another module that contains one
 //! is in conflict with it, unless its definition allows it to take the object over.
 
@@ -26,6 +27,17 @@ pub(super) struct Overlaps {
     unknown: BTreeSet<Key>,
 }
 
+/// What a module does with an object that it no longer contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Parting {
+    /// It deletes the object.
+    Deletes,
+    /// It stays in the runtime, and the object is still its own.
+    Keeps,
+    /// It leaves the runtime, and the object stays there without it.
+    Leaves,
+}
+
 /// A module, and its content with the object.
 type Holder = (String, ContentId);
 /// The modules that have a content.
@@ -46,7 +58,7 @@ pub(super) enum Fate {
     Theirs(Other),
     /// It moves from this module, which deletes it first.
     Comes(Other),
-    /// This module becomes unmanaged, and this one takes the object over from the user.
+    /// This module becomes unmanaged, or leaves the runtime without the object, and the other one takes it over.
     Adopts(Other),
     /// It moves to another module, or was never owned by this one; the other module reports it.
     Goes,
@@ -155,7 +167,7 @@ impl Overlaps {
                 continue;
             }
             one(&mut clashes, id, (&had, &wants), &new, &|owner| {
-                !is_pruned(id, read(&owner.1, id).as_ref(), new.contains_key(&*owner.0))
+                parting(id, read(&owner.1, id).as_ref(), new.contains_key(&*owner.0))
             });
         }
         clashes
@@ -189,14 +201,14 @@ fn in_registries(contents: &mut Contents, landscape: &Landscape, components: &Co
     unknown
 }
 
-/// `next` are the contents of all modules on the new side. `stays` says whether an object stays with a module that no
-/// longer contains it.
+/// `next` are the contents of all modules on the new side. `parting` says what a module does with an object that it no
+/// longer contains.
 fn one(
     clashes: &mut Clashes,
     id: &ObjectId,
     (had, wants): (&[Holder], &[Holder]),
     next: &BTreeMap<&str, ContentId>,
-    stays: &dyn Fn(&(String, ContentId)) -> bool,
+    parting: &dyn Fn(&Holder) -> Parting,
 ) {
     let mut add = |module: &str, fate: Fate, is_news: bool| {
         clashes.entry(module.to_owned()).or_default().push(Clash { id: id.clone(), fate, is_news });
@@ -210,10 +222,11 @@ fn one(
         next: next.get(&**module).copied(),
     };
     let owner_before = had.first();
+    let parting = owner_before.map(parting);
     let owner = match owner_before {
         Some(before) => match (among(wants, &before.0), wants.first()) {
             (Some(same), _) => Some((same, true)),
-            (None, Some(_)) if stays(before) => Some((before.clone(), false)),
+            (None, Some(_)) if parting == Some(Parting::Keeps) => Some((before.clone(), false)),
             (None, first) => first.map(|first| (first.clone(), true)),
         },
         None => wants.first().map(|first| (first.clone(), true)),
@@ -224,7 +237,8 @@ fn one(
             let before = owner_before.is_some_and(|before| before.0 == owner.0) && among(had, name).is_some();
             add(name, Fate::Theirs(other(&owner, is_new)), !before);
         } else if let Some(before) = owner_before.filter(|before| before.0 != *name) {
-            add(name, Fate::Comes(other(before, false)), true);
+            let before = other(before, false);
+            add(name, if parting == Some(Parting::Leaves) { Fate::Adopts(before) } else { Fate::Comes(before) }, true);
         }
     }
     for (name, _) in had.iter().filter(|(name, _)| among(wants, name).is_none()) {
@@ -279,11 +293,16 @@ pub(super) fn content(outcome: &ModuleOutcome) -> Option<ContentId> {
     }
 }
 
-/// Whether an object that a module no longer contains is deleted; `installed` says whether the
-/// module stays installed.
-fn is_pruned(id: &ObjectId, object: Option<&Object>, installed: bool) -> bool {
+/// What a module does with an object that it no longer contains; `installed` says whether the module stays installed.
+fn parting(id: &ObjectId, object: Option<&Object>, installed: bool) -> Parting {
     let purpose = if installed { Purpose::Install } else { Purpose::Remove };
     let prune = object.and_then(|object| changes::prune_annotation(object.value()));
     let live = changes::Live { marked: true, deleting: false, prune };
-    changes::forecast(id, purpose, &live) == Some(Verdict::Delete)
+    match changes::forecast(id, purpose, &live) {
+        Some(Verdict::Delete) => Parting::Deletes,
+        Some(Verdict::Disabled) if !installed => Parting::Leaves,
+        None | Some(Verdict::Disabled | Verdict::Guarded | Verdict::Gone | Verdict::Wait | Verdict::Foreign) => {
+            Parting::Keeps
+        }
+    }
 }

@@ -205,7 +205,6 @@ fn report(old: &World, new: &World) -> Report {
         source: &source(),
         policy: &new.policy,
         known: known.as_ref(),
-        is_current: true,
         target: None,
         assumptions: &Assumptions::default(),
         settings: &Settings::default(),
@@ -510,6 +509,13 @@ fn an_object_that_moves_to_another_module_is_one_that_goes_and_comes_again() {
     let in_runtime: Vec<String> = script(&found).into_iter().filter(|line| line.starts_with("skr ")).collect();
     assert_eq!(in_runtime, ["skr conflict! ConfigMap ×1 modules/mailer/objects/c.yaml:1"]);
     check_held(&found, &[(Why::Kept, "cache", 1), (Why::Conflict, "mailer", 1)]);
+    // If its owner leaves the runtime, it stays there, and the other module takes it over as it is.
+    let new = old.clone().without(path).file("modules/mailer/objects/c.yaml", &config("moved", "of mailer"));
+    let found = report(&old, &new.kyma("one", "channel: regular\n  modules: [{name: mailer}]"));
+    let moved = found.differences.iter().find(|one| &*one.id.name == "moved").expect("it is taken over");
+    assert_eq!((moved.action, moved.effect), (Action::Change, Effect::Applies), "{:?}", script(&found));
+    assert_eq!(moved.new.as_ref().unwrap()["data"]["version"], "of mailer");
+    check_held(&found, &[]);
 }
 
 #[test]
@@ -686,21 +692,28 @@ fn an_object_that_may_be_made_anew_from_now_on_is_recreated_where_an_earlier_cha
              spec: {{selector: {{matchLabels: {{v: '1'}}}}}}\n"
         )
     };
-    let file = |failed: &str, version: &str| -> &'static str {
+    // What the control plane has of the module, whenever the old side was committed.
+    let file = |failed: &str, version: &str, control_plane: &World| -> &'static str {
+        let tree = control_plane.snapshot().trees["modules/cache/1.0.0/objects"];
         let text = format!(
             "apiVersion: tidegate.dev/v1alpha1\nkind: Landscape\nwritten: '2026-01-01T00:00:00Z'\nkymas:\n- namespace: kcp-system\n  \
              name: one\n  channel: regular\n  modules: [{{name: cache}}]\n  installed: [{{name: cache, channel: regular, \
-             version: {version}{failed}}}]\n"
+             version: {version}{failed}}}]\ntemplates:\n- apiVersion: operator.kyma-project.io/v1beta2\n  kind: ModuleTemplate\n  \
+             metadata: {{name: cache-1.0.0, namespace: kcp-system, labels: {{tidegate.dev/source: kcp-system.landscape}}, \
+             annotations: {{tidegate.dev/module-tree: {tree}}}}}\n  spec: {{moduleName: cache, version: 1.0.0, descriptor: {{}}}}\n"
         );
         Box::leak(text.into_boxed_str())
     };
     let path = "modules/cache/1.0.0/objects/a.yaml";
     let (without, with) = (deployment("{}"), deployment("{tidegate.dev/recreate: enabled}"));
+    let (now, earlier) = (world().file(path, &without), world());
     for (known, expected) in [
         (None, true),
-        (Some(file("", "1.0.0")), false),
-        (Some(file(", failed: true", "1.0.0")), true),
-        (Some(file("", "0.9.0")), true),
+        (Some(file("", "1.0.0", &now)), false),
+        (Some(file(", failed: true", "1.0.0", &now)), true),
+        (Some(file("", "0.9.0", &now)), true),
+        // The old side was not applied yet when the file was written.
+        (Some(file("", "1.0.0", &earlier)), true),
     ] {
         let old = World { known, ..world().file(path, &without) };
         let found = report(&old, &old.clone().file(path, &with));

@@ -40,6 +40,41 @@ fn items_are_found_by_their_keys_whatever_the_server_filled_in() {
 }
 
 #[test]
+fn what_we_no_longer_set_of_a_service_and_the_server_keeps() {
+    let gvk = Gvk::from_api_version("v1", "Service");
+    let port = json!({".": {}, "f:name": {}, "f:nodePort": {}, "f:port": {}});
+    let fields = json!({"f:spec": {
+        "f:clusterIP": {}, "f:type": {}, "f:ports": {r#"k:{"port":80,"protocol":"TCP"}"#: port},
+    }});
+    let spec = json!({
+        "type": "NodePort", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ipFamilies": ["IPv4"],
+        "ports": [{"name": "web", "port": 80, "protocol": "TCP", "nodePort": 30000}, {"name": "b", "port": 81, "nodePort": 30001}],
+    });
+    let live = |fields: &Value| {
+        let mut live = live(fields);
+        live["spec"] = spec.clone();
+        live
+    };
+    let service = |spec: Value| json!({"apiVersion": "v1", "kind": "Service", "spec": spec});
+    let ports = |port: Value| json!([port, {"name": "b", "port": 81}]);
+    let all = json!({"name": "web", "port": 80, "nodePort": 30000});
+    let fewer = json!({"name": "web", "port": 80});
+    for (desired, expected) in [
+        (json!({"type": "NodePort", "clusterIP": "10.0.0.1", "ports": ports(all.clone())}), &[][..]),
+        (json!({"type": "NodePort", "ports": ports(all)}), &["spec.clusterIP"]),
+        (json!({"type": "NodePort", "ports": ports(fewer.clone())}), &["spec.clusterIP", "spec.ports[].nodePort"]),
+        (json!({"type": "ExternalName", "externalName": "a"}), &[]),
+    ] {
+        assert_eq!(kept(&gvk, &service(desired.clone()), &live(&fields), "us"), expected, "{desired}");
+        assert!(kept(&gvk, &service(desired), &live(&fields), "them").is_empty(), "they have applied nothing");
+    }
+    // What the API server has assigned was never set.
+    let few = json!({"f:spec": {"f:type": {}, "f:ports": {r#"k:{"port":80,"protocol":"TCP"}"#: {".": {}, "f:name": {}, "f:port": {}}}}});
+    let desired = service(json!({"ports": ports(fewer)}));
+    assert!(kept(&gvk, &desired, &live(&few), "us").is_empty());
+}
+
+#[test]
 fn what_only_the_server_writes_is_left_out() {
     let object = json!({"kind": "A", "status": {"ready": true}, "spec": {"status": "kept"},
         "metadata": {"name": "a", "uid": "1", "generation": 2, "resourceVersion": "3", "labels": {"uid": "kept"},
