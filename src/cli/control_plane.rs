@@ -90,6 +90,8 @@ pub(super) struct Answer {
     pub(super) message: String,
     /// Whether a label keeps the daemon from reconciling it.
     pub(super) is_skipped: bool,
+    /// Whether the pause of a module holds it back, as the message says.
+    pub(super) is_held: bool,
     /// The Kyma of a Manifest.
     pub(super) kyma: Option<Key>,
 }
@@ -636,8 +638,11 @@ impl Answer {
             let message = module.message.as_deref().unwrap_or("no message");
             format!("; module {}: {message}", module.name)
         });
-        let operation = format!("{operation}{}", modules.collect::<String>());
-        Answer::of_status(&kyma.metadata, &status.conditions, status.state, &operation)
+        let held = tidegate_core::status::held_by_pauses(&status.conditions);
+        let paused = held.iter().map(|(name, what)| format!("; module {name}: {what}"));
+        let operation = format!("{operation}{}", modules.chain(paused).collect::<String>());
+        let answer = Answer::of_status(&kyma.metadata, &status.conditions, status.state, &operation);
+        Answer { is_held: !held.is_empty(), ..answer }
     }
 
     fn of_manifest(manifest: &Manifest) -> Answer {
@@ -670,6 +675,7 @@ impl Answer {
             },
             message: format!("{state}: {cause}").trim_matches([':', ' ']).to_owned(),
             is_skipped: landscape::is_skipped(metadata),
+            is_held: false,
             kyma: None,
         }
     }

@@ -155,7 +155,10 @@ fn those(kymas: &[Kyma], standing: SubjectState, (one, several): (&str, &str)) -
     let first = found.first()?;
     let (said, all) = (agreeing(found.len(), one, several), counted(kymas.len(), "runtime"));
     let names = few(&found.iter().map(|one| one.name.as_str()).collect::<Vec<&str>>());
-    Some(format!("{} of its {all} {said}: {names}; {}: {}", found.len(), first.name, first.message))
+    let paused = first.modules.iter().filter(|module| module.is_paused());
+    let paused = paused.map(|one| format!("; module {}: {}", one.name, one.message.as_deref().unwrap_or_default()));
+    let message = format!("{}{}", first.message, paused.collect::<String>());
+    Some(format!("{} of its {all} {said}: {names}; {}: {message}", found.len(), first.name))
 }
 
 /// The Kyma of a Manifest; none for other objects.
@@ -180,6 +183,8 @@ fn outcome(value: &str, answer: &Answer, kyma: Option<&Answer>) -> Outcome {
         return match answer.verdict {
             Verdict::Good => Outcome::Done(answer.message.clone()),
             Verdict::Bad => Outcome::Failed(answer.message.clone()),
+            // Only a user ends the pause.
+            Verdict::Open if answer.is_held => Outcome::Failed(answer.message.clone()),
             Verdict::Open => Outcome::Open(answer.message.clone()),
         };
     }
@@ -239,6 +244,7 @@ mod tests {
             (answer(VALUE, Verdict::Good, "Ready: kyma is ready"), None, done("Ready: kyma is ready")),
             (answer(VALUE, Verdict::Bad, "Error: refused"), None, failed("Error: refused")),
             (answer(VALUE, Verdict::Open, "Processing: waiting"), None, open("Processing: waiting")),
+            (Answer { is_held: true, ..answer(VALUE, Verdict::Open, "paused") }, None, failed("paused")),
             (answer("before", Verdict::Good, "Ready"), None, open("")),
             (Answer::default(), None, open("")),
             // It waits for a place: the request is not handled yet, and the status says why.

@@ -301,6 +301,7 @@ fn write_text(out: &mut dyn Write, overview: &Overview, lines_max: usize) -> io:
             text: resumable(rollout),
             below: Vec::new(),
         }))
+        .chain(overview.runtimes.iter().flat_map(paused_modules))
         .chain(overview.unreadable.iter().map(unreadable))
         .collect();
     let sections = [
@@ -503,6 +504,19 @@ fn runtime(runtime: &RuntimeLine) -> Entry {
     let state = if runtime.state.to_string().is_empty() { String::new() } else { format!("{}: ", runtime.state) };
     let (subject, text) = (format!("runtime {}", runtime.name), format!("{state}{}", runtime.message));
     Entry { standing: runtime.standing, subject, text, below }
+}
+
+/// The paused modules of a runtime that are ready: nothing of them changes or is repaired.
+fn paused_modules(runtime: &RuntimeLine) -> impl Iterator<Item = Entry> {
+    let all = runtime.modules.iter().chain(&runtime.mandatory);
+    let is_shown = runtime.standing != SubjectState::Stopped;
+    let ready = all.filter(move |one| is_shown && one.standing == SubjectState::Well && one.is_paused());
+    ready.map(|module| Entry {
+        standing: SubjectState::Stopped,
+        subject: format!("module {} of runtime {}", module.name, runtime.name),
+        text: module.message.clone().unwrap_or_default(),
+        below: Vec::new(),
+    })
 }
 
 fn module(module: &ModuleLine, what: &str) -> String {

@@ -261,6 +261,15 @@ impl SetupLine {
     }
 }
 
+// === impl ModuleLine ===
+
+impl ModuleLine {
+    /// Whether a user has paused its Manifest.
+    pub fn is_paused(&self) -> bool {
+        self.message.as_deref().is_some_and(|message| message.contains(status::PAUSED))
+    }
+}
+
 // === impl UnreadableLine ===
 
 impl UnreadableLine {
@@ -545,30 +554,26 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
     RuntimeLine { name, standing, state, message, maintenance, rollout, removal, adopted, hint, modules, mandatory }
 }
 
-/// Gives each module in progress the hint that says what it waits for. Returns the other hints, which say what a user
-/// can do; none if there is none.
+/// Gives each module in progress the hint that says what it waits for, and each paused one the hint that says so.
+/// Returns the other hints, which say what a user can do; none if there is none.
 fn tell_waits(hints: &str, modules: &mut [ModuleLine]) -> Option<String> {
-    let (mut left, mut rest) = (Vec::new(), hints);
-    while !rest.is_empty() {
-        let end = rest.find(HINT_SEPARATOR).unwrap_or(rest.len());
-        let (hint, after) = rest.split_at(end);
-        rest = after.strip_prefix("; ").unwrap_or(after);
-        let told = hint.strip_prefix("module ").and_then(|hint| hint.split_once(": "));
-        let told = told.filter(|(_, what)| what.starts_with(status::WAITS));
-        let module = told.and_then(|(name, _)| {
-            let is_in_progress = |module: &&mut ModuleLine| module.standing == SubjectState::Waiting;
-            modules.iter_mut().filter(is_in_progress).find(|module| module.name == name && module.message.is_none())
-        });
-        match (module, told) {
-            (Some(module), Some((_, what))) => module.message = Some(what.to_owned()),
-            (None, _) | (_, None) => left.push(hint),
+    let mut left: Vec<String> = Vec::new();
+    for (name, what) in status::split_hints(hints) {
+        let takes = |module: &&mut ModuleLine| {
+            let is_in_progress = module.standing == SubjectState::Waiting && module.message.is_none();
+            let is_its = what.starts_with(status::PAUSED) || (what.starts_with(status::WAITS) && is_in_progress);
+            module.name == name && is_its
+        };
+        match modules.iter_mut().find(takes) {
+            Some(module) => {
+                let before = module.message.take().map(|message| format!("{message}; ")).unwrap_or_default();
+                module.message = Some(format!("{before}{what}"));
+            }
+            None => left.push(format!("module {name}: {what}")),
         }
     }
     (!left.is_empty()).then(|| left.join("; "))
 }
-
-/// What separates the hints of two modules.
-const HINT_SEPARATOR: &str = "; module ";
 
 /// A line with one more problem. A user who stopped the runtime knows that nothing happens there.
 fn with_problem(
@@ -618,7 +623,9 @@ fn mandatory(manifest: &Manifest) -> Option<ModuleLine> {
         state,
         version: manifest.spec.version.clone(),
         channel: None,
-        message: status::waits_for(manifest).or(operation).filter(|_| of_state(state) != SubjectState::Well),
+        message: status::waits_for(manifest)
+            .or(operation)
+            .filter(|_| of_state(state) != SubjectState::Well || status::is_paused(manifest)),
         maintenance: false,
     })
 }

@@ -369,6 +369,18 @@ fn a_module_whose_rollout_is_suspended_says_who_waits_for_it() {
 }
 
 #[test]
+fn a_ready_module_that_is_paused_is_shown_as_suspended() {
+    let mut overview = two_runtimes_well();
+    let message = "paused by the label l of its Manifest; to continue, run `x`";
+    overview.runtimes[0].modules[0].message = Some(message.to_owned());
+    let expected = format!("Suspended (1)\n  module cache of runtime kcp-system/well  {message}\n\nHealthy: ");
+    assert!(text(&overview).starts_with(&expected), "{}", text(&overview));
+    assert_eq!(exit(&overview), Exit::Ok);
+    let (found, _) = whole_text("module/cache", overview).unwrap();
+    assert!(found.ends_with(&format!("\n  runtime kcp-system/well  Ready: {message}\n")), "{found}");
+}
+
+#[test]
 fn wide_omits_no_error_and_a_full_list_says_where_the_rest_is() {
     let overview = |errors| Overview {
         sources: vec![source_line("kcp-system/bad", SubjectState::Wrong, "held back", errors)],

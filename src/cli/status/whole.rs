@@ -118,7 +118,8 @@ fn write_module(out: &mut dyn Write, subject: &Subject, overview: &Overview) -> 
     let rows =
         counts.into_iter().map(|([version, channel, state], count)| [version, channel, state, count.to_string()]);
     write_rows(out, ["VERSION", "CHANNEL", "STATE", "RUNTIMES"], &rows.collect::<Vec<_>>())?;
-    for (runtime, module) in modules().filter(|(_, module)| module.standing != SubjectState::Well) {
+    let is_told = |module: &ModuleLine| module.standing != SubjectState::Well || module.is_paused();
+    for (runtime, module) in modules().filter(|(_, module)| is_told(module)) {
         let message = module.message.as_deref().unwrap_or("not ready yet");
         writeln!(out, "  runtime {runtime}  {}: {message}", module.state)?;
     }

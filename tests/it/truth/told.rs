@@ -9,7 +9,10 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use tidegate_core::api::{self, GitSource, Kyma};
+use tidegate_core::{
+    api::{self, GitSource, Kyma, Manifest},
+    plan::manifest_name,
+};
 
 use crate::{
     harness::{self, SOON, eventually},
@@ -50,8 +53,29 @@ async fn what_happens_to_modules_is_an_event_about_their_kyma() {
     assert!(paused.status.success(), "{paused:?}");
     stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));
     told(&stage, kyma, "ModuleHeld", "cache").await;
+    let pause = async |value: Value| {
+        let patch = json!({"metadata": {"labels": {"operator.kyma-project.io/skip-reconciliation": value}}});
+        let api: Api<Manifest> = Api::namespaced(stage.kcp.clone(), "kcp-system");
+        let name = manifest_name("one", "example.org/module/cache", "cache");
+        api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("a patch");
+    };
+    pause("true".into()).await;
     let resumed = stage.command(&["resume", "rollout/cache"]).await;
     assert!(resumed.status.success(), "{resumed:?}");
+    let held = "paused by the label operator.kyma-project.io/skip-reconciliation of its Manifest, which holds back a \
+                change; to continue, run `kubectl label manifest ";
+    told(&stage, kyma, "Suspended", &format!("module cache: {held}")).await;
+    for (command, line) in [
+        (&["status", "kyma/one"][..], "Processing  "),
+        (&["status", "module/cache"], "Processing: "),
+        (&["reconcile", "kyma/one", "--wait", "--timeout=60s"], "module cache: "),
+    ] {
+        let output = stage.command(command).await;
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
+        assert!(text.contains(&format!("{line}{held}")), "{command:?}: {text}");
+        assert_eq!(output.status.code(), Some(if command[0] == "status" { 0 } else { 5 }), "{text}");
+    }
+    pause(Value::Null).await;
     told(&stage, kyma, "ModuleUpgraded", "upgraded cache from 1.0.0 to 1.1.0").await;
     // The downgrade guard of Lifecycle Manager.
     stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.0.0"), ("fast", "1.1.0")]));

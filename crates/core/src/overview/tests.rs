@@ -289,4 +289,15 @@ fn a_module_in_progress_says_what_it_waits_for_and_other_hints_stay() {
     assert_eq!(modules[1].message, None);
     assert_eq!(left.as_deref(), Some("module b: remove it; module c: waits for z"));
     assert_eq!(tell_waits("", &mut modules), None);
+
+    // A pause is said of a module whatever its state is.
+    let mut modules = [line("a", SubjectState::Well), line("b", SubjectState::Wrong), line("c", SubjectState::Waiting)];
+    modules[1].message = Some("no image".to_owned());
+    let paused = "paused by the label l of its Manifest";
+    let hints = format!("module a: {paused}; module b: {paused}; module c: {paused}, which holds back a change");
+    assert_eq!(tell_waits(&hints, &mut modules), None);
+    let said = modules.iter().map(|module| module.message.as_deref().unwrap_or_default());
+    let expected = [paused.to_owned(), format!("no image; {paused}"), format!("{paused}, which holds back a change")];
+    assert_eq!(said.collect::<Vec<_>>(), expected);
+    assert!(modules.iter().all(ModuleLine::is_paused));
 }
