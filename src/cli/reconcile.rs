@@ -155,9 +155,12 @@ fn those(kymas: &[Kyma], standing: SubjectState, (one, several): (&str, &str)) -
     let first = found.first()?;
     let (said, all) = (agreeing(found.len(), one, several), counted(kymas.len(), "runtime"));
     let names = few(&found.iter().map(|one| one.name.as_str()).collect::<Vec<&str>>());
-    let paused = first.modules.iter().filter(|module| module.is_paused());
-    let paused = paused.map(|one| format!("; module {}: {}", one.name, one.message.as_deref().unwrap_or_default()));
-    let message = format!("{}{}", first.message, paused.collect::<String>());
+    let telling = first.modules.iter().filter(|one| one.is_paused() || one.standing == SubjectState::Wrong);
+    let modules = telling.filter_map(|one| Some((&one.name, one.message.as_deref()?)));
+    // The message of the runtime often repeats that of its module.
+    let modules = modules.filter(|(_, message)| !first.message.contains(message));
+    let modules = modules.map(|(name, message)| format!("; module {name}: {message}"));
+    let message = format!("{}{}", first.message, modules.collect::<String>());
     Some(format!("{} of its {all} {said}: {names}; {}: {message}", found.len(), first.name))
 }
 
@@ -183,7 +186,7 @@ fn outcome(value: &str, answer: &Answer, kyma: Option<&Answer>) -> Outcome {
         return match answer.verdict {
             Verdict::Good => Outcome::Done(answer.message.clone()),
             Verdict::Bad => Outcome::Failed(answer.message.clone()),
-            // Only a user ends the pause.
+            // Only users end what it waits for.
             Verdict::Open if answer.is_held => Outcome::Failed(answer.message.clone()),
             Verdict::Open => Outcome::Open(answer.message.clone()),
         };

@@ -548,6 +548,18 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
     let rollout = rollout.map(|condition| condition.message.clone());
     let hints = conditions::message(&status.conditions, conditions::HINTS).unwrap_or_default();
     let hint = tell_waits(hints, &mut modules);
+    // Only its users can end such a wait.
+    let held = status::held_by_users(&status.conditions);
+    let is_held = |module: &ModuleLine| held.iter().any(|(name, _)| *name == module.name);
+    for module in &mut modules {
+        if module.standing == SubjectState::Waiting && is_held(module) {
+            module.standing = SubjectState::Wrong;
+        }
+    }
+    let standing = match standing {
+        SubjectState::Waiting if !held.is_empty() => SubjectState::Wrong,
+        standing => standing,
+    };
     let removal = conditions::find(&status.conditions, conditions::REMOVAL).map(|condition| condition.message.clone());
     let (state, mandatory) = (status.state, Vec::new());
     let adopted = adopt::is_adopted(&kyma.metadata);
@@ -591,8 +603,8 @@ fn with_problem(
 /// What is wrong with the mandatory modules of a Kyma, or what they wait for; none if they are ready.
 fn mandatory_problem(conditions: &[Condition]) -> Option<(SubjectState, String)> {
     let found = condition(conditions, conditions::MANDATORY_MODULES).filter(|found| found.status != "True")?;
-    let is_failed = found.reason == conditions::MANDATORY_FAILED;
-    let standing = if is_failed { SubjectState::Wrong } else { SubjectState::Waiting };
+    let must_act = found.reason == conditions::MANDATORY_FAILED || found.message.contains(status::BY_USERS);
+    let standing = if must_act { SubjectState::Wrong } else { SubjectState::Waiting };
     Some((standing, found.message.clone()))
 }
 

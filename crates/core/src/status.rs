@@ -499,6 +499,16 @@ pub fn held_by_pauses(conditions: &[Condition]) -> Vec<(&str, &str)> {
     found
 }
 
+/// The modules of a Kyma whose removal waits until users delete their custom resources, each with its hint.
+pub fn held_by_users(conditions: &[Condition]) -> Vec<(&str, &str)> {
+    let mut found = split_hints(conditions::message(conditions, conditions::HINTS).unwrap_or_default());
+    found.retain(|(_, what)| what.ends_with(BY_USERS));
+    found
+}
+
+/// How the text ends that says which custom resources a removal waits for, if users must delete them.
+pub const BY_USERS: &str = " by their users";
+
 /// Whether a user has paused a Manifest.
 pub fn is_paused(manifest: &Manifest) -> bool {
     landscape::label(&manifest.metadata, label::SKIP_RECONCILIATION) == Some("true")

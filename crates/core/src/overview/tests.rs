@@ -211,6 +211,37 @@ fn mandatory_modules_are_shown_beside_the_state_of_their_kyma() {
 }
 
 #[test]
+fn a_removal_that_waits_for_users_is_wrong_and_another_one_is_in_progress() {
+    use SubjectState::{Stopped, Waiting, Wrong};
+    let line = |hint: &str, skipped: bool| {
+        let conditions = json!([{"type": conditions::HINTS, "status": "True", "reason": "UserAction", "message": hint,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        let message = "waiting for module crs deletion: Cache a/b";
+        let modules = json!([{"name": "cache", "state": "Deleting", "message": message},
+            {"name": "mailer", "state": "Processing"}]);
+        let status = json!({"state": "Processing", "conditions": conditions, "modules": modules});
+        let labels = if skipped { json!({label::SKIP_RECONCILIATION: "true"}) } else { json!({}) };
+        let line = runtime(&kyma("one", labels, status));
+        (line.standing, line.modules[0].standing, line.modules[1].standing)
+    };
+    let by_users = "module cache: waits since noon for the deletion of Cache a/b by their users";
+    assert_eq!(line(by_users, false), (Wrong, Wrong, Waiting));
+    assert_eq!(line(by_users, true).0, Stopped);
+    let held = "module cache: waits since noon for the deletion of Cache a/b; these finalizers of it remain";
+    assert_eq!(line(held, false), (Waiting, Waiting, Waiting));
+    let mandatory = |message: &str| {
+        let conditions = json!([{"type": conditions::MANDATORY_MODULES, "status": "False", "reason": "Processing",
+            "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        runtime(&kyma("one", json!({}), json!({"state": "Ready", "conditions": conditions}))).standing
+    };
+    assert_eq!(
+        mandatory("waiting for mandatory modules: a (waits for the deletion of Cache a/b by their users)"),
+        Wrong
+    );
+    assert_eq!(mandatory("waiting for mandatory modules: a"), Waiting);
+}
+
+#[test]
 fn a_broken_watch_is_told_beside_every_other_problem() {
     let line = |labels: Value, state: &str, operation: &str| {
         let conditions = json!([{
