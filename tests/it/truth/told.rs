@@ -246,7 +246,9 @@ async fn kubectl_get_shows_what_one_wants_to_know_first() {
     let now = "2026-01-01T00:00:00Z";
     let condition = |type_: &str, status: &str, reason: &str, message: &str| json!({"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": now});
     let kyma = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
-    "metadata": {"name": "one", "namespace": namespace, "annotations": {"tidegate.dev/suspended": "by alice: audit"}},
+    "metadata": {"name": "one", "namespace": namespace,
+        "labels": {"operator.kyma-project.io/skip-reconciliation": "true"},
+        "annotations": {"tidegate.dev/suspended": "by alice: audit"}},
     "spec": {"channel": "regular"},
     "status": {"state": "Ready", "conditions": [
         condition("tidegate.dev/ModuleCount", "True", "Counted", "1 of 2 modules are ready"),
@@ -270,8 +272,18 @@ async fn kubectl_get_shows_what_one_wants_to_know_first() {
         condition("Ready", "False", "Suspended", "suspended by alice: audit"),
         condition("tidegate.dev/Scope", "True", "Settled:0a1b", "no change has left objects to prune"),
     ]}});
+    let release = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleReleaseMeta",
+    "metadata": {"name": "five", "namespace": namespace, "annotations": {
+        "tidegate.dev/rollout-paused": "true", "tidegate.dev/suspended": "by alice: it is slow"}},
+    "spec": {"moduleName": "five", "channels": [{"channel": "regular", "version": "1.0.0"}]}});
     for (object, plural, expected) in [
-        (&kyma, "kymas", "Name=one State=Ready Modules=1 of 2 modules are ready Watch=Heard Suspended=by alice: audit"),
+        (
+            &kyma,
+            "kymas",
+            "Name=one State=Ready Modules=1 of 2 modules are ready Watch=Heard Suspended=true \
+             Suspension=by alice: audit",
+        ),
+        (&release, "modulereleasemetas", "Name=five Paused=true Suspension=by alice: it is slow"),
         (
             &manifest,
             "manifests",
@@ -284,8 +296,10 @@ async fn kubectl_get_shows_what_one_wants_to_know_first() {
         harness::apply(&client, object).await;
         let api = harness::api_of(&client, object).await.expect("a kind that is served");
         let name = object["metadata"]["name"].as_str().expect("a name");
-        let status = kube::api::Patch::Merge(json!({"status": object["status"]}));
-        api.patch_status(name, &Default::default(), &status).await.expect("a status");
+        if object["status"].is_object() {
+            let status = kube::api::Patch::Merge(json!({"status": object["status"]}));
+            api.patch_status(name, &Default::default(), &status).await.expect("a status");
+        }
         let version = object["apiVersion"].as_str().expect("a version");
         let path = format!("/apis/{version}/namespaces/{namespace}/{plural}");
         let request = Request::get(path).header(ACCEPT, "application/json;as=Table;v=v1;g=meta.k8s.io");
