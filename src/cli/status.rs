@@ -620,14 +620,7 @@ impl Subject {
             found.kind == kind && is_named(&found.name)
         });
         runtimes.retain_mut(|runtime| match self.kind {
-            SubjectKind::Kyma if is_named(&runtime.name) => {
-                // Among all, the source says this once for all of its runtimes.
-                if let Some(removal) = runtime.removal.take_if(|_| runtime.standing == SubjectState::Well) {
-                    (runtime.standing, runtime.message) = (SubjectState::Wrong, removal);
-                }
-                true
-            }
-            SubjectKind::Kyma => false,
+            SubjectKind::Kyma => is_named(&runtime.name),
             SubjectKind::Module => {
                 runtime.modules.retain(|module| module.name == self.name);
                 runtime.mandatory.retain(|module| module.name == self.name);

@@ -532,12 +532,14 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
             state => (of_state(state), operation.unwrap_or_else(|| state.to_string())),
         }
     };
-    // The state of the Kyma says nothing about its mandatory modules, nor about whether its agent still reports
-    // changes.
+    // The state of the Kyma says nothing about its mandatory modules, about whether its agent still reports changes, nor
+    // about a removal that waits for a confirmation.
     let watch = watch_problem(&status.conditions).map(|problem| (SubjectState::Wrong, problem));
     let installing = is_under_way(status.state).then(|| not_watched(&status.conditions)).flatten();
     let watch = watch.or_else(|| installing.map(|why| (SubjectState::Waiting, why)));
-    let besides = mandatory_problem(&status.conditions).into_iter().chain(watch);
+    let removal = conditions::message(&status.conditions, conditions::REMOVAL).map(str::to_owned);
+    let unconfirmed = removal.clone().map(|removal| (SubjectState::Wrong, removal));
+    let besides = mandatory_problem(&status.conditions).into_iter().chain(watch).chain(unconfirmed);
     let (standing, message) = besides.fold((standing, message), with_problem);
     let mut modules: Vec<ModuleLine> = status.modules.iter().map(module).collect();
     modules.sort_by(|left, right| left.name.cmp(&right.name));
@@ -560,7 +562,6 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
         SubjectState::Waiting if !held.is_empty() => SubjectState::Wrong,
         standing => standing,
     };
-    let removal = conditions::find(&status.conditions, conditions::REMOVAL).map(|condition| condition.message.clone());
     let (state, mandatory) = (status.state, Vec::new());
     let adopted = adopt::is_adopted(&kyma.metadata);
     RuntimeLine { name, standing, state, message, maintenance, rollout, removal, adopted, hint, modules, mandatory }

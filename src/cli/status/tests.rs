@@ -460,6 +460,25 @@ fn what_is_to_be_known_of_a_healthy_source_is_a_warning_and_no_problem() {
 }
 
 #[test]
+fn runtimes_with_a_removal_that_waits_are_no_healthy_ones() {
+    let mut overview = two_runtimes_well();
+    let removal = "abc of GitSource a/b removes module mailer from 2 runtimes; to allow it, run `x`";
+    let runtime = &mut overview.runtimes[0];
+    (runtime.standing, runtime.message) = (SubjectState::Wrong, removal.to_owned());
+    runtime.removal = Some(removal.to_owned());
+    let other = RuntimeLine { name: "kcp-system/other".to_owned(), ..runtime.clone() };
+    overview.runtimes.push(other);
+    let shown = text(&overview);
+    let expected = format!(
+        "Problems (2)\n  runtime kcp-system/well and 1 more  Ready: {removal}\n  `tidegate status -o wide` names all\n\n\
+         Healthy: 1 source, 0 runtimes, 4 modules\n"
+    );
+    assert!(shown.starts_with(&expected), "{shown}");
+    let (whole, exit) = whole_text("kyma/well", overview).unwrap();
+    assert_eq!((whole.matches(removal).count(), exit), (1, Exit::Changes), "{whole}");
+}
+
+#[test]
 fn a_module_is_told_only_of_its_own_removal() {
     let of_mailer = "abc of GitSource a/b removes module mailer from this runtime; to allow it, run `x`";
     let of_cache =

@@ -65,7 +65,8 @@ fn write_runtime(out: &mut dyn Write, runtime: &RuntimeLine) -> io::Result<()> {
         ("next", &runtime.hint),
     ];
     for (what, text) in more {
-        if let Some(text) = text {
+        // The message already has a removal that is a problem.
+        if let Some(text) = text.as_ref().filter(|text| !runtime.message.contains(text.as_str())) {
             writeln!(out, "  {what}: {text}")?;
         }
     }

@@ -316,6 +316,9 @@ async fn objects_that_leave_a_version_in_more_runtimes_than_the_limit_stay_until
     assert!(message(&waiting, "Applied").contains(sentence), "{waiting}");
     arrived(&stage, "changed").await;
     kymas(&stage, |said| said.contains("removes ConfigMap kyma-system/mailer-b of module mailer 2.0.0")).await;
+    let status = stage.command(&["status"]).await;
+    let text = String::from_utf8(status.stdout).expect("UTF-8");
+    assert!(text.starts_with("Problems (3)\n") && text.contains("Healthy: 0 sources, 0 runtimes, "), "{text}");
 
     stage.kill().await;
     stage.forget();

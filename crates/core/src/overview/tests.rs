@@ -63,7 +63,14 @@ fn a_runtime_says_what_would_be_removed_and_why_its_agent_is_not_installed() {
         runtime(&kyma("one", json!({}), status))
     };
     let ready = line("Ready", json!([condition(conditions::REMOVAL, "Unconfirmed", "module cache waits")]));
-    assert_eq!((ready.standing, ready.removal.as_deref()), (SubjectState::Well, Some("module cache waits")));
+    assert_eq!((ready.standing, ready.removal.as_deref()), (SubjectState::Wrong, Some("module cache waits")));
+    assert_eq!(ready.message, "module cache waits");
+    let removal = || condition(conditions::REMOVAL, "Unconfirmed", "module cache waits");
+    let both = line("Processing", json!([removal()]));
+    assert_eq!((both.standing, both.message.as_str()), (SubjectState::Wrong, "the operation; module cache waits"));
+    let status = json!({"state": "Ready", "conditions": [removal()]});
+    let suspended = runtime(&kyma("one", json!({label::SKIP_RECONCILIATION: "true"}), status));
+    assert_eq!(suspended.standing, SubjectState::Stopped, "a user knows that nothing happens there");
     let no_agent = condition(conditions::WATCH, "NoCertificate", "no agent is installed: there is no CA");
     let installing = line("Processing", json!([no_agent]));
     let expected = "the operation; NoCertificate: no agent is installed: there is no CA";
