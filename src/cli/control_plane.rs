@@ -27,6 +27,7 @@ use tidegate_core::{
     landscape::{self, Switch},
     name::Key,
     overview::UnreadableLine,
+    status::{held_by_pauses, held_by_users},
 };
 use tidegate_process::{Exit, period::Period, tls};
 use tower::{BoxError, util::MapFutureLayer};
@@ -90,6 +91,8 @@ pub(super) struct Answer {
     pub(super) message: String,
     /// Whether a label keeps the daemon from reconciling it.
     pub(super) is_skipped: bool,
+    /// Whether only users can end what a module waits for, as the message says.
+    pub(super) is_held: bool,
     /// The Kyma of a Manifest.
     pub(super) kyma: Option<Key>,
 }
@@ -636,8 +639,12 @@ impl Answer {
             let message = module.message.as_deref().unwrap_or("no message");
             format!("; module {}: {message}", module.name)
         });
-        let operation = format!("{operation}{}", modules.collect::<String>());
-        Answer::of_status(&kyma.metadata, &status.conditions, status.state, &operation)
+        let mut held = held_by_pauses(&status.conditions);
+        held.extend(held_by_users(&status.conditions));
+        let waits = held.iter().map(|(name, what)| format!("; module {name}: {what}"));
+        let operation = format!("{operation}{}", modules.chain(waits).collect::<String>());
+        let answer = Answer::of_status(&kyma.metadata, &status.conditions, status.state, &operation);
+        Answer { is_held: !held.is_empty(), ..answer }
     }
 
     fn of_manifest(manifest: &Manifest) -> Answer {
@@ -670,6 +677,7 @@ impl Answer {
             },
             message: format!("{state}: {cause}").trim_matches([':', ' ']).to_owned(),
             is_skipped: landscape::is_skipped(metadata),
+            is_held: false,
             kyma: None,
         }
     }

@@ -155,7 +155,13 @@ fn those(kymas: &[Kyma], standing: SubjectState, (one, several): (&str, &str)) -
     let first = found.first()?;
     let (said, all) = (agreeing(found.len(), one, several), counted(kymas.len(), "runtime"));
     let names = few(&found.iter().map(|one| one.name.as_str()).collect::<Vec<&str>>());
-    Some(format!("{} of its {all} {said}: {names}; {}: {}", found.len(), first.name, first.message))
+    let telling = first.modules.iter().filter(|one| one.is_paused() || one.standing == SubjectState::Wrong);
+    let modules = telling.filter_map(|one| Some((&one.name, one.message.as_deref()?)));
+    // The message of the runtime often repeats that of its module.
+    let modules = modules.filter(|(_, message)| !first.message.contains(message));
+    let modules = modules.map(|(name, message)| format!("; module {name}: {message}"));
+    let message = format!("{}{}", first.message, modules.collect::<String>());
+    Some(format!("{} of its {all} {said}: {names}; {}: {message}", found.len(), first.name))
 }
 
 /// The Kyma of a Manifest; none for other objects.
@@ -180,6 +186,8 @@ fn outcome(value: &str, answer: &Answer, kyma: Option<&Answer>) -> Outcome {
         return match answer.verdict {
             Verdict::Good => Outcome::Done(answer.message.clone()),
             Verdict::Bad => Outcome::Failed(answer.message.clone()),
+            // Only users end what it waits for.
+            Verdict::Open if answer.is_held => Outcome::Failed(answer.message.clone()),
             Verdict::Open => Outcome::Open(answer.message.clone()),
         };
     }
@@ -239,6 +247,7 @@ mod tests {
             (answer(VALUE, Verdict::Good, "Ready: kyma is ready"), None, done("Ready: kyma is ready")),
             (answer(VALUE, Verdict::Bad, "Error: refused"), None, failed("Error: refused")),
             (answer(VALUE, Verdict::Open, "Processing: waiting"), None, open("Processing: waiting")),
+            (Answer { is_held: true, ..answer(VALUE, Verdict::Open, "paused") }, None, failed("paused")),
             (answer("before", Verdict::Good, "Ready"), None, open("")),
             (Answer::default(), None, open("")),
             // It waits for a place: the request is not handled yet, and the status says why.

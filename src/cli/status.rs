@@ -301,6 +301,7 @@ fn write_text(out: &mut dyn Write, overview: &Overview, lines_max: usize) -> io:
             text: resumable(rollout),
             below: Vec::new(),
         }))
+        .chain(overview.runtimes.iter().flat_map(paused_modules))
         .chain(overview.unreadable.iter().map(unreadable))
         .collect();
     let sections = [
@@ -505,6 +506,19 @@ fn runtime(runtime: &RuntimeLine) -> Entry {
     Entry { standing: runtime.standing, subject, text, below }
 }
 
+/// The paused modules of a runtime that are ready: nothing of them changes or is repaired.
+fn paused_modules(runtime: &RuntimeLine) -> impl Iterator<Item = Entry> {
+    let all = runtime.modules.iter().chain(&runtime.mandatory);
+    let is_shown = runtime.standing != SubjectState::Stopped;
+    let ready = all.filter(move |one| is_shown && one.standing == SubjectState::Well && one.is_paused());
+    ready.map(|module| Entry {
+        standing: SubjectState::Stopped,
+        subject: format!("module {} of runtime {}", module.name, runtime.name),
+        text: module.message.clone().unwrap_or_default(),
+        below: Vec::new(),
+    })
+}
+
 fn module(module: &ModuleLine, what: &str) -> String {
     let version = module.version.as_deref().unwrap_or("no version");
     let channel = module.channel.as_deref().map(|channel| format!(" ({channel})")).unwrap_or_default();
@@ -606,14 +620,7 @@ impl Subject {
             found.kind == kind && is_named(&found.name)
         });
         runtimes.retain_mut(|runtime| match self.kind {
-            SubjectKind::Kyma if is_named(&runtime.name) => {
-                // Among all, the source says this once for all of its runtimes.
-                if let Some(removal) = runtime.removal.take_if(|_| runtime.standing == SubjectState::Well) {
-                    (runtime.standing, runtime.message) = (SubjectState::Wrong, removal);
-                }
-                true
-            }
-            SubjectKind::Kyma => false,
+            SubjectKind::Kyma => is_named(&runtime.name),
             SubjectKind::Module => {
                 runtime.modules.retain(|module| module.name == self.name);
                 runtime.mandatory.retain(|module| module.name == self.name);

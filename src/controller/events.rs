@@ -73,7 +73,8 @@ pub mod reason {
     pub(crate) const MODULE_REMOVED: &str = "ModuleRemoved";
     /// A Kyma no longer lets Tidegate manage a module: its objects stay.
     pub(crate) const MODULE_UNMANAGED: &str = "ModuleUnmanaged";
-    /// A new version of a module waits for a maintenance window, or for its turn in a rollout.
+    /// A new version of a module waits for a maintenance window or for its turn in a rollout. Or the removal of a
+    /// module waits until users delete their custom resources.
     pub(crate) const MODULE_HELD: &str = "ModuleHeld";
     /// A module is not installed as its Kyma asks for, and only a user can change that.
     pub(crate) const MODULE_REFUSED: &str = "ModuleRefused";

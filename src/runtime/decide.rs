@@ -80,6 +80,8 @@ pub(super) enum News<'a> {
     Refused { name: &'a str, message: &'a str, hint: Option<&'a str> },
     /// A mandatory module is unhealthy. Contains one sentence.
     Mandatory(String),
+    /// The removal of a module waits until users delete their custom resources. Contains the hint that names them.
+    Held { name: &'a str, hint: &'a str },
 }
 
 /// What a pass over a runtime is for.
@@ -679,7 +681,11 @@ pub(super) fn news<'a>(before: Option<&KymaStatus>, next: &'a KymaStatus, facts:
     let said = before.and_then(|status| conditions::find(&status.conditions, conditions::MANDATORY_MODULES));
     let mandatory = facts.mandatory.iter().flatten().filter_map(MandatoryFact::problem);
     let mandatory = mandatory.filter(|problem| !said.is_some_and(|said| said.message.contains(problem.as_str())));
-    of_modules.chain(mandatory.map(News::Mandatory)).collect()
+    let waited = before.map(|before| status::held_by_users(&before.conditions)).unwrap_or_default();
+    let is_news = |name: &str| waited.iter().all(|(known, _)| *known != name);
+    let held = status::held_by_users(&next.conditions).into_iter().filter(|(name, _)| is_news(name));
+    let held = held.map(|(name, hint)| News::Held { name, hint });
+    of_modules.chain(mandatory.map(News::Mandatory)).chain(held).collect()
 }
 
 fn module_note(name: &str, message: &str, hint: Option<&str>) -> String {
@@ -738,6 +744,7 @@ impl News<'_> {
                 (Severity::Warning, reason::MODULE_REFUSED, module_note(name, message, *hint))
             }
             News::Mandatory(message) => (Severity::Warning, reason::MODULE_FAILED, message.clone()),
+            News::Held { name, hint } => (Severity::Warning, reason::MODULE_HELD, module_note(name, hint, None)),
         }
     }
 }

@@ -293,6 +293,9 @@ impl RuntimePass<'_> {
             News::Mandatory(message) => {
                 tracing::warn!(kyma = %self.key, error = message, "mandatory module is unhealthy");
             }
+            News::Held { name, hint } => {
+                tracing::warn!(kyma = %self.key, module = name, hint, "the removal of a module waits for users");
+            }
         }
         let (severity, reason, note) = news.event();
         self.publish(severity, reason, "Reconcile", note);

@@ -1,4 +1,4 @@
-//! What users are told of the modules of a runtime: installed, upgraded, removed, held. Pure.
+//! What users are told of the modules of a runtime: installed, upgraded, removed, held, paused. Pure.
 //!
 //! One Event names all modules that became ready in one pass, because a rollout touches thousands of runtimes. A module
 //! that is ready again in the same version is no news.
@@ -10,7 +10,7 @@ use tidegate_core::{
         kyma::{KymaStatus, ModuleStatus},
         shared::State,
     },
-    conditions, version_range,
+    conditions, status, version_range,
 };
 
 use crate::controller::events::reason;
@@ -70,7 +70,7 @@ impl KnownProgress {
             reason: reason::MODULE_UNMANAGED,
             note: format!("no longer managed: {}; the objects stay in the runtime", unmanaged.join(", ")),
         });
-        changed.chain(unmanaged).chain(held(before, next)).collect()
+        changed.chain(unmanaged).chain(held(before, next)).chain(paused(before, next)).collect()
     }
 }
 
@@ -95,6 +95,14 @@ fn held(before: &KymaStatus, next: &KymaStatus) -> Vec<Progress> {
         (!is_known).then(|| Progress { reason: reason::MODULE_HELD, note: found.message.clone() })
     };
     [conditions::MAINTENANCE_WINDOW, conditions::ROLLOUT].iter().filter_map(news).collect()
+}
+
+/// Modules whose pause holds something back since this status.
+fn paused(before: &KymaStatus, next: &KymaStatus) -> Vec<Progress> {
+    let known = status::held_by_pauses(&before.conditions);
+    let is_news = |name: &str| known.iter().all(|(known, _)| *known != name);
+    let held = status::held_by_pauses(&next.conditions).into_iter().filter(|(name, _)| is_news(name));
+    held.map(|(name, what)| Progress { reason: reason::SUSPENDED, note: format!("module {name}: {what}") }).collect()
 }
 
 #[cfg(test)]
@@ -182,6 +190,32 @@ mod tests {
                 (held("EarlierWave", "cache 1.1.0 still waits"), &[]),
                 (held("Paused", "it is paused"), &["ModuleHeld: it is paused"]),
                 (KymaStatus::default(), &[]),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_pause_is_news_once_it_holds_something_back() {
+        let hinted = |message: &str| {
+            let mut status = KymaStatus::default();
+            let now = Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
+            let (type_, reason) = (conditions::HINTS, conditions::HINTS_REASON);
+            conditions::set(&mut status.conditions, type_, Status::True, reason, message, None, &now);
+            status
+        };
+        let idle = "module cache: paused by the label l of its Manifest; to continue, run `x`";
+        let change = "module cache: paused by the label l of its Manifest, which holds back a change; to continue, \
+                      run `x`";
+        let others = format!("{change}; module mailer: waits for Deployment a/b");
+        let said = format!("Suspended: {change}");
+        check(
+            &KymaStatus::default(),
+            &[
+                (hinted(idle), &[]),
+                (hinted(change), &[said.as_str()]),
+                (hinted(&others), &[]),
+                (hinted("module mailer: waits for Deployment a/b, which holds back a change"), &[]),
+                (hinted(&others), &[said.as_str()]),
             ],
         );
     }

@@ -51,17 +51,32 @@ pub(super) fn record(
     let message = message(result);
     let status =
         result.map_or_else(Error::reason, |status| if status == StatusCode::CREATED { "Created" } else { "Ok" });
-    tracing::info!(
-        target: "tidegate::audit",
-        %cluster,
-        verb = verb.as_str(),
-        %object,
-        result = status,
-        revision = cause.revision.as_deref(),
-        place = cause.place.as_ref().map(tracing::field::display),
-        trigger = cause.trigger.as_deref(),
-        "{message}"
-    );
+    macro_rules! record_at {
+        ($level:ident) => {
+            tracing::$level!(
+                target: "tidegate::audit",
+                %cluster,
+                verb = verb.as_str(),
+                %object,
+                result = status,
+                revision = cause.revision.as_deref(),
+                place = cause.place.as_ref().map(tracing::field::display),
+                trigger = cause.trigger.as_deref(),
+                "{message}"
+            )
+        };
+    }
+    if is_of_outage(result) {
+        record_at!(debug);
+    } else {
+        record_at!(info);
+    }
+}
+
+/// Whether a write was not sent because its cluster cannot be reached. There is one for each pass over each runtime,
+/// and the outage has lines of its own.
+fn is_of_outage(result: Result<StatusCode, &Error>) -> bool {
+    matches!(result, Err(Error::Unreachable { sent: false, .. }))
 }
 
 /// What became of a write.
@@ -105,5 +120,7 @@ mod tests {
         for (result, expected) in cases {
             assert_eq!(message(result), expected, "{result:?}");
         }
+        let of_outage: Vec<bool> = cases.iter().map(|(result, _)| is_of_outage(*result)).collect();
+        assert_eq!(of_outage, [false, false, false, false, false, false, true, false]);
     }
 }

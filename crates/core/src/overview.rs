@@ -261,6 +261,15 @@ impl SetupLine {
     }
 }
 
+// === impl ModuleLine ===
+
+impl ModuleLine {
+    /// Whether a user has paused its Manifest.
+    pub fn is_paused(&self) -> bool {
+        self.message.as_deref().is_some_and(|message| message.contains(status::PAUSED))
+    }
+}
+
 // === impl UnreadableLine ===
 
 impl UnreadableLine {
@@ -523,12 +532,14 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
             state => (of_state(state), operation.unwrap_or_else(|| state.to_string())),
         }
     };
-    // The state of the Kyma says nothing about its mandatory modules, nor about whether its agent still reports
-    // changes.
+    // The state of the Kyma says nothing about its mandatory modules, about whether its agent still reports changes, nor
+    // about a removal that waits for a confirmation.
     let watch = watch_problem(&status.conditions).map(|problem| (SubjectState::Wrong, problem));
     let installing = is_under_way(status.state).then(|| not_watched(&status.conditions)).flatten();
     let watch = watch.or_else(|| installing.map(|why| (SubjectState::Waiting, why)));
-    let besides = mandatory_problem(&status.conditions).into_iter().chain(watch);
+    let removal = conditions::message(&status.conditions, conditions::REMOVAL).map(str::to_owned);
+    let unconfirmed = removal.clone().map(|removal| (SubjectState::Wrong, removal));
+    let besides = mandatory_problem(&status.conditions).into_iter().chain(watch).chain(unconfirmed);
     let (standing, message) = besides.fold((standing, message), with_problem);
     let mut modules: Vec<ModuleLine> = status.modules.iter().map(module).collect();
     modules.sort_by(|left, right| left.name.cmp(&right.name));
@@ -539,36 +550,43 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
     let rollout = rollout.map(|condition| condition.message.clone());
     let hints = conditions::message(&status.conditions, conditions::HINTS).unwrap_or_default();
     let hint = tell_waits(hints, &mut modules);
-    let removal = conditions::find(&status.conditions, conditions::REMOVAL).map(|condition| condition.message.clone());
+    // Only its users can end such a wait.
+    let held = status::held_by_users(&status.conditions);
+    let is_held = |module: &ModuleLine| held.iter().any(|(name, _)| *name == module.name);
+    for module in &mut modules {
+        if module.standing == SubjectState::Waiting && is_held(module) {
+            module.standing = SubjectState::Wrong;
+        }
+    }
+    let standing = match standing {
+        SubjectState::Waiting if !held.is_empty() => SubjectState::Wrong,
+        standing => standing,
+    };
     let (state, mandatory) = (status.state, Vec::new());
     let adopted = adopt::is_adopted(&kyma.metadata);
     RuntimeLine { name, standing, state, message, maintenance, rollout, removal, adopted, hint, modules, mandatory }
 }
 
-/// Gives each module in progress the hint that says what it waits for. Returns the other hints, which say what a user
-/// can do; none if there is none.
+/// Gives each module in progress the hint that says what it waits for, and each paused one the hint that says so.
+/// Returns the other hints, which say what a user can do; none if there is none.
 fn tell_waits(hints: &str, modules: &mut [ModuleLine]) -> Option<String> {
-    let (mut left, mut rest) = (Vec::new(), hints);
-    while !rest.is_empty() {
-        let end = rest.find(HINT_SEPARATOR).unwrap_or(rest.len());
-        let (hint, after) = rest.split_at(end);
-        rest = after.strip_prefix("; ").unwrap_or(after);
-        let told = hint.strip_prefix("module ").and_then(|hint| hint.split_once(": "));
-        let told = told.filter(|(_, what)| what.starts_with(status::WAITS));
-        let module = told.and_then(|(name, _)| {
-            let is_in_progress = |module: &&mut ModuleLine| module.standing == SubjectState::Waiting;
-            modules.iter_mut().filter(is_in_progress).find(|module| module.name == name && module.message.is_none())
-        });
-        match (module, told) {
-            (Some(module), Some((_, what))) => module.message = Some(what.to_owned()),
-            (None, _) | (_, None) => left.push(hint),
+    let mut left: Vec<String> = Vec::new();
+    for (name, what) in status::split_hints(hints) {
+        let takes = |module: &&mut ModuleLine| {
+            let is_in_progress = module.standing == SubjectState::Waiting && module.message.is_none();
+            let is_its = what.starts_with(status::PAUSED) || (what.starts_with(status::WAITS) && is_in_progress);
+            module.name == name && is_its
+        };
+        match modules.iter_mut().find(takes) {
+            Some(module) => {
+                let before = module.message.take().map(|message| format!("{message}; ")).unwrap_or_default();
+                module.message = Some(format!("{before}{what}"));
+            }
+            None => left.push(format!("module {name}: {what}")),
         }
     }
     (!left.is_empty()).then(|| left.join("; "))
 }
-
-/// What separates the hints of two modules.
-const HINT_SEPARATOR: &str = "; module ";
 
 /// A line with one more problem. A user who stopped the runtime knows that nothing happens there.
 fn with_problem(
@@ -586,8 +604,8 @@ fn with_problem(
 /// What is wrong with the mandatory modules of a Kyma, or what they wait for; none if they are ready.
 fn mandatory_problem(conditions: &[Condition]) -> Option<(SubjectState, String)> {
     let found = condition(conditions, conditions::MANDATORY_MODULES).filter(|found| found.status != "True")?;
-    let is_failed = found.reason == conditions::MANDATORY_FAILED;
-    let standing = if is_failed { SubjectState::Wrong } else { SubjectState::Waiting };
+    let must_act = found.reason == conditions::MANDATORY_FAILED || found.message.contains(status::BY_USERS);
+    let standing = if must_act { SubjectState::Wrong } else { SubjectState::Waiting };
     Some((standing, found.message.clone()))
 }
 
@@ -618,7 +636,9 @@ fn mandatory(manifest: &Manifest) -> Option<ModuleLine> {
         state,
         version: manifest.spec.version.clone(),
         channel: None,
-        message: status::waits_for(manifest).or(operation).filter(|_| of_state(state) != SubjectState::Well),
+        message: status::waits_for(manifest)
+            .or(operation)
+            .filter(|_| of_state(state) != SubjectState::Well || status::is_paused(manifest)),
         maintenance: false,
     })
 }

@@ -18,6 +18,7 @@ use crate::{
     },
     conditions::{self, Status, kyma::Type},
     inventory::Inventory,
+    landscape,
     name::Key,
     object::{Digest, Gvk, ObjectId},
     plan::{components::NO_REGISTRY, window::WAITING},
@@ -465,7 +466,8 @@ fn hints(modules: &[ModuleFact]) -> Vec<String> {
         if !is_wanted || manifest.metadata.deletion_timestamp.is_none() {
             return waits;
         }
-        let waits = waits.map(|waits| format!(", which {waits}")).unwrap_or_default();
+        let which = |waits: &str| if waits.starts_with(PAUSED) { ", which is" } else { ", which" };
+        let waits = waits.map(|waits| format!("{} {waits}", which(&waits))).unwrap_or_default();
         Some(format!("selected again; Tidegate installs it after its removal{waits}"))
     };
     let hint = |fact: &ModuleFact| fact.hint().map(str::to_owned).or_else(|| of_manifest(fact));
@@ -475,11 +477,71 @@ fn hints(modules: &[ModuleFact]) -> Vec<String> {
     hints
 }
 
-/// How [`waits_for`] begins.
+/// The hints of a Kyma, each with its module. `hints` is the message of [`conditions::HINTS`].
+pub fn split_hints(hints: &str) -> Vec<(&str, &str)> {
+    let (mut found, mut rest) = (Vec::new(), hints);
+    while !rest.is_empty() {
+        let end = rest.find(HINT_SEPARATOR).unwrap_or(rest.len());
+        let (hint, after) = rest.split_at(end);
+        rest = after.strip_prefix("; ").unwrap_or(after);
+        found.extend(hint.strip_prefix("module ").and_then(|hint| hint.split_once(": ")));
+    }
+    found
+}
+
+/// What separates the hints of two modules.
+const HINT_SEPARATOR: &str = "; module ";
+
+/// The modules of a Kyma whose pause holds back a change or their removal, each with its hint.
+pub fn held_by_pauses(conditions: &[Condition]) -> Vec<(&str, &str)> {
+    let mut found = split_hints(conditions::message(conditions, conditions::HINTS).unwrap_or_default());
+    found.retain(|(_, what)| what.starts_with(PAUSED) && what.contains(HOLDS_BACK));
+    found
+}
+
+/// The modules of a Kyma whose removal waits until users delete their custom resources, each with its hint.
+pub fn held_by_users(conditions: &[Condition]) -> Vec<(&str, &str)> {
+    let mut found = split_hints(conditions::message(conditions, conditions::HINTS).unwrap_or_default());
+    found.retain(|(_, what)| what.ends_with(BY_USERS));
+    found
+}
+
+/// How the text ends that says which custom resources a removal waits for, if users must delete them.
+pub const BY_USERS: &str = " by their users";
+
+/// Whether a user has paused a Manifest.
+pub fn is_paused(manifest: &Manifest) -> bool {
+    landscape::label(&manifest.metadata, label::SKIP_RECONCILIATION) == Some("true")
+}
+
+/// How the hint about a module begins whose Manifest is paused.
+pub const PAUSED: &str = "paused by the label ";
+/// How it continues if there is something to do for the module.
+const HOLDS_BACK: &str = ", which holds back ";
+
+/// Which label pauses a Manifest, what that holds back, and how to continue.
+fn paused(manifest: &Manifest) -> String {
+    let state = manifest.status.as_ref().map(|status| status.state).unwrap_or_default();
+    let held = if manifest.metadata.deletion_timestamp.is_some() {
+        format!("{HOLDS_BACK}its removal")
+    } else if is_outdated(manifest) || matches!(state, State::Unknown | State::Processing) {
+        format!("{HOLDS_BACK}a change")
+    } else {
+        String::new()
+    };
+    let (label, key) = (label::SKIP_RECONCILIATION, landscape::key(&manifest.metadata));
+    let command = format!("kubectl label manifest {} -n {} {label}-", key.name(), key.namespace());
+    format!("{PAUSED}{label} of its Manifest{held}; to continue, run `{command}`")
+}
+
+/// How [`waits_for`] begins, unless the module is paused.
 pub(crate) const WAITS: &str = "waits ";
 
-/// What a module waits for, and since when.
+/// What a module waits for, and since when; or what pauses it.
 pub(crate) fn waits_for(manifest: &Manifest) -> Option<String> {
+    if is_paused(manifest) {
+        return Some(paused(manifest));
+    }
     let status = manifest.status.as_ref()?;
     let what = conditions::message(&status.conditions, conditions::WAITS_FOR)?;
     let since = status.last_operation.as_ref().and_then(|last| last.last_update_time.as_ref());

@@ -369,6 +369,18 @@ fn a_module_whose_rollout_is_suspended_says_who_waits_for_it() {
 }
 
 #[test]
+fn a_ready_module_that_is_paused_is_shown_as_suspended() {
+    let mut overview = two_runtimes_well();
+    let message = "paused by the label l of its Manifest; to continue, run `x`";
+    overview.runtimes[0].modules[0].message = Some(message.to_owned());
+    let expected = format!("Suspended (1)\n  module cache of runtime kcp-system/well  {message}\n\nHealthy: ");
+    assert!(text(&overview).starts_with(&expected), "{}", text(&overview));
+    assert_eq!(exit(&overview), Exit::Ok);
+    let (found, _) = whole_text("module/cache", overview).unwrap();
+    assert!(found.ends_with(&format!("\n  runtime kcp-system/well  Ready: {message}\n")), "{found}");
+}
+
+#[test]
 fn wide_omits_no_error_and_a_full_list_says_where_the_rest_is() {
     let overview = |errors| Overview {
         sources: vec![source_line("kcp-system/bad", SubjectState::Wrong, "held back", errors)],
@@ -445,6 +457,25 @@ fn what_is_to_be_known_of_a_healthy_source_is_a_warning_and_no_problem() {
                     kcp-system/landscape  warning: the tag v1 was moved\n\nHealthy: 1 source";
     assert!(text(&overview).starts_with(expected), "{}", text(&overview));
     assert_eq!(exit(&overview), Exit::Ok);
+}
+
+#[test]
+fn runtimes_with_a_removal_that_waits_are_no_healthy_ones() {
+    let mut overview = two_runtimes_well();
+    let removal = "abc of GitSource a/b removes module mailer from 2 runtimes; to allow it, run `x`";
+    let runtime = &mut overview.runtimes[0];
+    (runtime.standing, runtime.message) = (SubjectState::Wrong, removal.to_owned());
+    runtime.removal = Some(removal.to_owned());
+    let other = RuntimeLine { name: "kcp-system/other".to_owned(), ..runtime.clone() };
+    overview.runtimes.push(other);
+    let shown = text(&overview);
+    let expected = format!(
+        "Problems (2)\n  runtime kcp-system/well and 1 more  Ready: {removal}\n  `tidegate status -o wide` names all\n\n\
+         Healthy: 1 source, 0 runtimes, 4 modules\n"
+    );
+    assert!(shown.starts_with(&expected), "{shown}");
+    let (whole, exit) = whole_text("kyma/well", overview).unwrap();
+    assert_eq!((whole.matches(removal).count(), exit), (1, Exit::Changes), "{whole}");
 }
 
 #[test]

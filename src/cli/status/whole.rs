@@ -65,7 +65,8 @@ fn write_runtime(out: &mut dyn Write, runtime: &RuntimeLine) -> io::Result<()> {
         ("next", &runtime.hint),
     ];
     for (what, text) in more {
-        if let Some(text) = text {
+        // The message already has a removal that is a problem.
+        if let Some(text) = text.as_ref().filter(|text| !runtime.message.contains(text.as_str())) {
             writeln!(out, "  {what}: {text}")?;
         }
     }
@@ -118,7 +119,8 @@ fn write_module(out: &mut dyn Write, subject: &Subject, overview: &Overview) -> 
     let rows =
         counts.into_iter().map(|([version, channel, state], count)| [version, channel, state, count.to_string()]);
     write_rows(out, ["VERSION", "CHANNEL", "STATE", "RUNTIMES"], &rows.collect::<Vec<_>>())?;
-    for (runtime, module) in modules().filter(|(_, module)| module.standing != SubjectState::Well) {
+    let is_told = |module: &ModuleLine| module.standing != SubjectState::Well || module.is_paused();
+    for (runtime, module) in modules().filter(|(_, module)| is_told(module)) {
         let message = module.message.as_deref().unwrap_or("not ready yet");
         writeln!(out, "  runtime {runtime}  {}: {message}", module.state)?;
     }

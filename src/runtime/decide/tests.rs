@@ -310,6 +310,29 @@ fn what_has_come_to_be_wrong_is_told_once() {
 }
 
 #[test]
+fn a_removal_that_begins_to_wait_for_users_is_told_once() {
+    let hinted = |hint: &str| {
+        let (mut status, now) = (KymaStatus::default(), Time(Timestamp::UNIX_EPOCH));
+        let (type_, reason) = (conditions::HINTS, conditions::HINTS_REASON);
+        conditions::set(&mut status.conditions, type_, conditions::Status::True, reason, hint, None, &now);
+        status
+    };
+    let texts = |before: &KymaStatus, next: &KymaStatus| -> Vec<(&str, String)> {
+        let facts = Facts::default();
+        let found = news(Some(before), next, &facts);
+        found.iter().map(|news| (news.event().1, news.event().2)).collect()
+    };
+    let waits = |first: &str| format!("module cache: waits since noon for the deletion of {first} by their users");
+    let (none, starting) = (KymaStatus::default(), hinted("module cache: waits since noon for Deployment a/b"));
+    assert!(texts(&none, &starting).is_empty());
+    let mine = hinted(&waits("Cache a/mine (and 1 more)"));
+    assert_eq!(texts(&starting, &mine), [("ModuleHeld", waits("Cache a/mine (and 1 more)"))]);
+    let other = format!("{}; module mailer: remove it", waits("Cache a/other"));
+    assert!(texts(&mine, &hinted(&other)).is_empty(), "it is known that users hold it");
+    assert!(texts(&mine, &none).is_empty());
+}
+
+#[test]
 fn a_new_kyma_whose_runtime_shows_a_status_continues_it() {
     let with = |state: Option<State>| {
         let status = state.map(|state| KymaStatus { state, ..KymaStatus::default() });

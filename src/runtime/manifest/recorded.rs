@@ -3,13 +3,14 @@
 use tidegate_core::{
     api::{
         Manifest,
-        names::{annotation, label},
+        names::annotation,
         shared::{CustomResourcePolicy, State},
     },
     conditions,
     inventory::Inventory,
     landscape,
     object::Object,
+    status,
 };
 
 /// Digest of what was applied for this very generation. The record of another generation says nothing: the runtime may
@@ -64,7 +65,7 @@ pub(super) fn requested(manifest: &Manifest) -> Option<String> {
 
 /// Whether a user has paused the Manifest.
 pub(crate) fn is_skipped(manifest: &Manifest) -> bool {
-    landscape::label(&manifest.metadata, label::SKIP_RECONCILIATION) == Some("true")
+    status::is_paused(manifest)
 }
 
 /// Whether its objects become the user's.

@@ -419,9 +419,9 @@ async fn kubectl_sees_columns_and_short_names() {
     harness::install_crds(&client, &crds).await;
     let namespace = harness::namespace(&client, "columns").await;
     for (path, names, columns) in [
-        ("apis/operator.kyma-project.io/v1beta2", "kymas", "Name State Modules Watch Suspended Age"),
+        ("apis/operator.kyma-project.io/v1beta2", "kymas", "Name State Modules Watch Suspended Suspension Age"),
         ("apis/operator.kyma-project.io/v1beta2", "manifests", "Name State Module Version Channel Message Age"),
-        ("apis/operator.kyma-project.io/v1beta2", "modulereleasemetas mrm", "Name Age"),
+        ("apis/operator.kyma-project.io/v1beta2", "modulereleasemetas mrm", "Name Paused Suspension Age"),
         ("apis/operator.kyma-project.io/v1beta2", "moduletemplates mt", "Name Age"),
         ("apis/operator.kyma-project.io/v1beta2", "watchers", "Name State Reason Age"),
         ("apis/tidegate.dev/v1alpha1", "gitsources gs", "Name Ready Status Revision Age"),

@@ -316,6 +316,9 @@ async fn objects_that_leave_a_version_in_more_runtimes_than_the_limit_stay_until
     assert!(message(&waiting, "Applied").contains(sentence), "{waiting}");
     arrived(&stage, "changed").await;
     kymas(&stage, |said| said.contains("removes ConfigMap kyma-system/mailer-b of module mailer 2.0.0")).await;
+    let status = stage.command(&["status"]).await;
+    let text = String::from_utf8(status.stdout).expect("UTF-8");
+    assert!(text.starts_with("Problems (3)\n") && text.contains("Healthy: 0 sources, 0 runtimes, "), "{text}");
 
     stage.kill().await;
     stage.forget();
@@ -417,7 +420,18 @@ async fn custom_resources_of_users_keep_their_definition_and_the_message_names_t
     stage.until("the Kyma says what it waits for", &stage.kcp, "Kyma", "kcp-system", "one", says).await;
     let status = stage.command(&["status"]).await;
     let text = String::from_utf8(status.stdout).expect("UTF-8");
-    assert!(text.contains(waits), "{text}");
+    assert!(text.contains(waits) && text.starts_with("Problems (1)\n"), "{text}");
+    assert_eq!(status.status.code(), Some(1), "only users can end it");
+    let status = stage.command(&["status", "module/cache"]).await;
+    assert_eq!(status.status.code(), Some(1), "{status:?}");
+    eventually("an Event and one line of the log say it", SOON, async || {
+        let notes = events(&stage.kcp, "ModuleHeld").await;
+        let log = std::fs::read_to_string(stage.log()).unwrap_or_default();
+        let lines = log.matches("the removal of a module waits for users").count();
+        let is_said = |note: &String| note.starts_with("module cache: waits since 20") && note.ends_with(waits);
+        if lines == 1 && notes.iter().any(is_said) { Ok(()) } else { Err(format!("{lines} lines, {notes:?}")) }
+    })
+    .await;
     assert!(read(skr, "Thing", "default", "mine").await.is_some());
     for object in [mine("Thing", "mine"), mine("Thing", "other")] {
         let api = api_of(skr, &object).await.expect("a kind that is served");

@@ -9,7 +9,10 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use tidegate_core::api::{self, GitSource, Kyma};
+use tidegate_core::{
+    api::{self, GitSource, Kyma, Manifest},
+    plan::manifest_name,
+};
 
 use crate::{
     harness::{self, SOON, eventually},
@@ -50,8 +53,29 @@ async fn what_happens_to_modules_is_an_event_about_their_kyma() {
     assert!(paused.status.success(), "{paused:?}");
     stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));
     told(&stage, kyma, "ModuleHeld", "cache").await;
+    let pause = async |value: Value| {
+        let patch = json!({"metadata": {"labels": {"operator.kyma-project.io/skip-reconciliation": value}}});
+        let api: Api<Manifest> = Api::namespaced(stage.kcp.clone(), "kcp-system");
+        let name = manifest_name("one", "example.org/module/cache", "cache");
+        api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("a patch");
+    };
+    pause("true".into()).await;
     let resumed = stage.command(&["resume", "rollout/cache"]).await;
     assert!(resumed.status.success(), "{resumed:?}");
+    let held = "paused by the label operator.kyma-project.io/skip-reconciliation of its Manifest, which holds back a \
+                change; to continue, run `kubectl label manifest ";
+    told(&stage, kyma, "Suspended", &format!("module cache: {held}")).await;
+    for (command, line) in [
+        (&["status", "kyma/one"][..], "Processing  "),
+        (&["status", "module/cache"], "Processing: "),
+        (&["reconcile", "kyma/one", "--wait", "--timeout=60s"], "module cache: "),
+    ] {
+        let output = stage.command(command).await;
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
+        assert!(text.contains(&format!("{line}{held}")), "{command:?}: {text}");
+        assert_eq!(output.status.code(), Some(if command[0] == "status" { 0 } else { 5 }), "{text}");
+    }
+    pause(Value::Null).await;
     told(&stage, kyma, "ModuleUpgraded", "upgraded cache from 1.0.0 to 1.1.0").await;
     // The downgrade guard of Lifecycle Manager.
     stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.0.0"), ("fast", "1.1.0")]));
@@ -235,7 +259,9 @@ async fn kubectl_get_shows_what_one_wants_to_know_first() {
     let now = "2026-01-01T00:00:00Z";
     let condition = |type_: &str, status: &str, reason: &str, message: &str| json!({"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": now});
     let kyma = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
-    "metadata": {"name": "one", "namespace": namespace, "annotations": {"tidegate.dev/suspended": "by alice: audit"}},
+    "metadata": {"name": "one", "namespace": namespace,
+        "labels": {"operator.kyma-project.io/skip-reconciliation": "true"},
+        "annotations": {"tidegate.dev/suspended": "by alice: audit"}},
     "spec": {"channel": "regular"},
     "status": {"state": "Ready", "conditions": [
         condition("tidegate.dev/ModuleCount", "True", "Counted", "1 of 2 modules are ready"),
@@ -259,8 +285,18 @@ async fn kubectl_get_shows_what_one_wants_to_know_first() {
         condition("Ready", "False", "Suspended", "suspended by alice: audit"),
         condition("tidegate.dev/Scope", "True", "Settled:0a1b", "no change has left objects to prune"),
     ]}});
+    let release = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleReleaseMeta",
+    "metadata": {"name": "five", "namespace": namespace, "annotations": {
+        "tidegate.dev/rollout-paused": "true", "tidegate.dev/suspended": "by alice: it is slow"}},
+    "spec": {"moduleName": "five", "channels": [{"channel": "regular", "version": "1.0.0"}]}});
     for (object, plural, expected) in [
-        (&kyma, "kymas", "Name=one State=Ready Modules=1 of 2 modules are ready Watch=Heard Suspended=by alice: audit"),
+        (
+            &kyma,
+            "kymas",
+            "Name=one State=Ready Modules=1 of 2 modules are ready Watch=Heard Suspended=true \
+             Suspension=by alice: audit",
+        ),
+        (&release, "modulereleasemetas", "Name=five Paused=true Suspension=by alice: it is slow"),
         (
             &manifest,
             "manifests",
@@ -273,8 +309,10 @@ async fn kubectl_get_shows_what_one_wants_to_know_first() {
         harness::apply(&client, object).await;
         let api = harness::api_of(&client, object).await.expect("a kind that is served");
         let name = object["metadata"]["name"].as_str().expect("a name");
-        let status = kube::api::Patch::Merge(json!({"status": object["status"]}));
-        api.patch_status(name, &Default::default(), &status).await.expect("a status");
+        if object["status"].is_object() {
+            let status = kube::api::Patch::Merge(json!({"status": object["status"]}));
+            api.patch_status(name, &Default::default(), &status).await.expect("a status");
+        }
         let version = object["apiVersion"].as_str().expect("a version");
         let path = format!("/apis/{version}/namespaces/{namespace}/{plural}");
         let request = Request::get(path).header(ACCEPT, "application/json;as=Table;v=v1;g=meta.k8s.io");

@@ -33,7 +33,12 @@ use super::{
         name = "Watch",
         type_ = "string"
     ),
-    printcolumn(json_path = r".metadata.annotations.tidegate\.dev/suspended", name = "Suspended", type_ = "string"),
+    printcolumn(
+        json_path = r".metadata.labels.operator\.kyma-project\.io/skip-reconciliation",
+        name = "Suspended",
+        type_ = "string"
+    ),
+    printcolumn(json_path = r".metadata.annotations.tidegate\.dev/suspended", name = "Suspension", type_ = "string"),
     printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date"),
     derive = "PartialEq",
     derive = "Default"

@@ -1,5 +1,7 @@
 //! ModuleReleaseMeta: the version of a module in each channel.
 
+#![expect(clippy::duplicated_attributes, reason = "each printer column names its type")]
+
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,6 +20,8 @@ use super::{
     plural = "modulereleasemetas",
     shortname = "mrm",
     namespaced,
+    printcolumn(json_path = r".metadata.annotations.tidegate\.dev/rollout-paused", name = "Paused", type_ = "string"),
+    printcolumn(json_path = r".metadata.annotations.tidegate\.dev/suspended", name = "Suspension", type_ = "string"),
     printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date"),
     derive = "PartialEq",
     derive = "Default"

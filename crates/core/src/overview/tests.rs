@@ -63,7 +63,14 @@ fn a_runtime_says_what_would_be_removed_and_why_its_agent_is_not_installed() {
         runtime(&kyma("one", json!({}), status))
     };
     let ready = line("Ready", json!([condition(conditions::REMOVAL, "Unconfirmed", "module cache waits")]));
-    assert_eq!((ready.standing, ready.removal.as_deref()), (SubjectState::Well, Some("module cache waits")));
+    assert_eq!((ready.standing, ready.removal.as_deref()), (SubjectState::Wrong, Some("module cache waits")));
+    assert_eq!(ready.message, "module cache waits");
+    let removal = || condition(conditions::REMOVAL, "Unconfirmed", "module cache waits");
+    let both = line("Processing", json!([removal()]));
+    assert_eq!((both.standing, both.message.as_str()), (SubjectState::Wrong, "the operation; module cache waits"));
+    let status = json!({"state": "Ready", "conditions": [removal()]});
+    let suspended = runtime(&kyma("one", json!({label::SKIP_RECONCILIATION: "true"}), status));
+    assert_eq!(suspended.standing, SubjectState::Stopped, "a user knows that nothing happens there");
     let no_agent = condition(conditions::WATCH, "NoCertificate", "no agent is installed: there is no CA");
     let installing = line("Processing", json!([no_agent]));
     let expected = "the operation; NoCertificate: no agent is installed: there is no CA";
@@ -211,6 +218,37 @@ fn mandatory_modules_are_shown_beside_the_state_of_their_kyma() {
 }
 
 #[test]
+fn a_removal_that_waits_for_users_is_wrong_and_another_one_is_in_progress() {
+    use SubjectState::{Stopped, Waiting, Wrong};
+    let line = |hint: &str, skipped: bool| {
+        let conditions = json!([{"type": conditions::HINTS, "status": "True", "reason": "UserAction", "message": hint,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        let message = "waiting for module crs deletion: Cache a/b";
+        let modules = json!([{"name": "cache", "state": "Deleting", "message": message},
+            {"name": "mailer", "state": "Processing"}]);
+        let status = json!({"state": "Processing", "conditions": conditions, "modules": modules});
+        let labels = if skipped { json!({label::SKIP_RECONCILIATION: "true"}) } else { json!({}) };
+        let line = runtime(&kyma("one", labels, status));
+        (line.standing, line.modules[0].standing, line.modules[1].standing)
+    };
+    let by_users = "module cache: waits since noon for the deletion of Cache a/b by their users";
+    assert_eq!(line(by_users, false), (Wrong, Wrong, Waiting));
+    assert_eq!(line(by_users, true).0, Stopped);
+    let held = "module cache: waits since noon for the deletion of Cache a/b; these finalizers of it remain";
+    assert_eq!(line(held, false), (Waiting, Waiting, Waiting));
+    let mandatory = |message: &str| {
+        let conditions = json!([{"type": conditions::MANDATORY_MODULES, "status": "False", "reason": "Processing",
+            "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        runtime(&kyma("one", json!({}), json!({"state": "Ready", "conditions": conditions}))).standing
+    };
+    assert_eq!(
+        mandatory("waiting for mandatory modules: a (waits for the deletion of Cache a/b by their users)"),
+        Wrong
+    );
+    assert_eq!(mandatory("waiting for mandatory modules: a"), Waiting);
+}
+
+#[test]
 fn a_broken_watch_is_told_beside_every_other_problem() {
     let line = |labels: Value, state: &str, operation: &str| {
         let conditions = json!([{
@@ -289,4 +327,15 @@ fn a_module_in_progress_says_what_it_waits_for_and_other_hints_stay() {
     assert_eq!(modules[1].message, None);
     assert_eq!(left.as_deref(), Some("module b: remove it; module c: waits for z"));
     assert_eq!(tell_waits("", &mut modules), None);
+
+    // A pause is said of a module whatever its state is.
+    let mut modules = [line("a", SubjectState::Well), line("b", SubjectState::Wrong), line("c", SubjectState::Waiting)];
+    modules[1].message = Some("no image".to_owned());
+    let paused = "paused by the label l of its Manifest";
+    let hints = format!("module a: {paused}; module b: {paused}; module c: {paused}, which holds back a change");
+    assert_eq!(tell_waits(&hints, &mut modules), None);
+    let said = modules.iter().map(|module| module.message.as_deref().unwrap_or_default());
+    let expected = [paused.to_owned(), format!("no image; {paused}"), format!("{paused}, which holds back a change")];
+    assert_eq!(said.collect::<Vec<_>>(), expected);
+    assert!(modules.iter().all(ModuleLine::is_paused));
 }

@@ -406,6 +406,40 @@ fn what_a_module_waits_for_is_a_condition_of_its_manifest_and_a_hint_of_its_kyma
 }
 
 #[test]
+fn a_paused_module_says_so_and_what_its_pause_holds_back() {
+    let hints = |change: &dyn Fn(&mut Manifest), state: State, operation: &str| {
+        let mut paused = Manifest::clone(&manifest(if state == State::Ready { "Ready" } else { "Processing" }));
+        let labels = paused.metadata.labels.get_or_insert_default();
+        labels.insert(label::SKIP_RECONCILIATION.to_owned(), "true".to_owned());
+        change(&mut paused);
+        let module = ModuleFact { manifest: Some(Arc::new(paused)), ..install("Ready") };
+        let status = check(&done(vec![module]), state, operation);
+        let message = conditions::message(&status.conditions, conditions::HINTS).unwrap_or_default().to_owned();
+        (message, held_by_pauses(&status.conditions).len())
+    };
+    let hint = |held: &str| {
+        format!(
+            "module cache: paused by the label operator.kyma-project.io/skip-reconciliation of its Manifest{held}; to \
+             continue, run `kubectl label manifest eu-cache-1 -n kcp-system \
+             operator.kyma-project.io/skip-reconciliation-`"
+        )
+    };
+    let waiting = "waiting for all modules to become ready";
+    assert_eq!(hints(&|_| {}, State::Ready, "kyma is ready"), (hint(""), 0));
+    assert_eq!(hints(&|_| {}, State::Processing, waiting), (hint(", which holds back a change"), 1));
+    let leaves = |manifest: &mut Manifest| manifest.metadata.deletion_timestamp = Some(Time(at(1)));
+    let (message, held) = hints(&leaves, State::Processing, waiting);
+    let expected = hint(", which holds back its removal");
+    let again = "module cache: selected again; Tidegate installs it after its removal, which is paused by the label ";
+    assert_eq!(message, expected.replace("module cache: paused by the label ", again));
+    assert_eq!(held, 0, "the hint is about the wish to have it again");
+    assert_eq!(
+        split_hints("module a: waits for b; to go on, x; module c: d: e"),
+        [("a", "waits for b; to go on, x"), ("c", "d: e")]
+    );
+}
+
+#[test]
 fn the_modules_of_a_runtime_are_counted_for_its_column() {
     let count = |modules: Vec<ModuleFact>| {
         let status = kyma(&kyma_with(KymaStatus::default()), &done(modules), at(1));

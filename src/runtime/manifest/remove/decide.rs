@@ -208,7 +208,7 @@ pub(super) fn holding(default: Option<&ObjectId>, present: &[Metadata]) -> WaitF
 fn deletion_of<'a>(mut resources: impl Iterator<Item = &'a Metadata>) -> WaitFact {
     let Some(first) = resources.next() else { return WaitFact::Nothing };
     let held = match (first.deleting, &first.finalizers[..]) {
-        (false, _) => " by their users".to_owned(),
+        (false, _) => status::BY_USERS.to_owned(),
         (true, []) => String::new(),
         (true, finalizers) => {
             format!("; these finalizers of it remain, see the controllers that set them: {}", finalizers.join(", "))
