@@ -23,6 +23,7 @@ mod run;
 mod status;
 mod suspend;
 mod template;
+mod trailers;
 mod trust;
 mod validate;
 mod version;

@@ -17,6 +17,8 @@ use tidegate_diff::{
 use tidegate_git as git;
 use tidegate_process::Exit;
 
+use super::trailers;
+
 /// Which changes violate a policy, and which exit code follows.
 #[derive(clap::Args)]
 // Flattened into commands whose arguments already form a group of this name.
@@ -63,6 +65,9 @@ pub(super) struct Rules {
 const TRAILER: &str = "Tidegate-Approve";
 /// Digits of a commit in a message.
 const COMMIT_SHOWN: usize = 10;
+/// What to do with a line that only looks like the trailer.
+const NO_TRAILER_HINT: &str =
+    "write it without indentation in the last paragraph of the message, and apart from the subject";
 /// Code of the warning about a trailer that approves nothing.
 const CODE_APPROVAL: &str = "approval";
 
@@ -102,14 +107,13 @@ fn read(path: &Path) -> anyhow::Result<Policies> {
     }
 }
 
-/// The rules that the trailers of a message name. Trailers are in its last paragraph.
-fn approved(message: &str) -> impl Iterator<Item = &str> {
-    let last = message.trim_end().rsplit("\n\n").next().unwrap_or_default();
-    let trailers = last.lines().filter_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.trim().eq_ignore_ascii_case(TRAILER).then_some(value)
-    });
-    trailers.flat_map(|value| value.split([',', ' ', '\t'])).map(str::trim).filter(|name| !name.is_empty())
+/// The rules that the trailers of a message name, and whether another line of it only looks like such a trailer.
+fn approved(message: &str) -> (Vec<String>, bool) {
+    let trailers = trailers::of(message).into_iter().filter(|(name, _)| name.eq_ignore_ascii_case(TRAILER));
+    let values: Vec<String> = trailers.map(|(_, value)| value).collect();
+    let names = values.iter().flat_map(|value| value.split([',', ' ', '\t'])).filter(|name| !name.is_empty());
+    let names = names.map(str::to_owned).collect();
+    (names, values.len() < trailers::lines_named(message, TRAILER))
 }
 
 // === impl Rules ===
@@ -127,11 +131,16 @@ impl Rules {
         })?;
         for (commit, message) in commits {
             let commit = format!("commit {}", &commit.to_string()[..COMMIT_SHOWN]);
-            for name in approved(&message) {
-                if let Err(error) = self.approvals.approve(name, &commit) {
+            let (names, has_other) = approved(&message);
+            for name in names {
+                if let Err(error) = self.approvals.approve(&name, &commit) {
                     let message = format!("trailer `{TRAILER}` of {commit}: {error}");
                     self.problems.push(Diagnostic::warning(CODE_APPROVAL, message));
                 }
+            }
+            if has_other {
+                let message = format!("a line `{TRAILER}` of {commit} is not a trailer, so it approves nothing");
+                self.problems.push(Diagnostic::warning(CODE_APPROVAL, message).hint(NO_TRAILER_HINT));
             }
         }
         Ok(())
@@ -170,14 +179,25 @@ mod tests {
     use super::approved;
 
     #[test]
-    fn trailers_are_in_the_last_paragraph() {
-        let of = |message: &str| approved(message).map(str::to_owned).collect::<Vec<_>>();
-        assert_eq!(
-            of("subject\n\nbody\n\nTidegate-Approve: recreate, delete\nReviewed-by: x\n"),
-            ["recreate", "delete"]
+    fn only_trailers_approve_and_other_lines_are_reported() {
+        let check = |message: &str, names: &[&str], has_other: bool| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            assert_eq!(approved(message), (names, has_other), "{message}");
+        };
+        check(
+            "subject\n\nbody\n\nTidegate-Approve: recreate, delete\nReviewed-by: x\n",
+            &["recreate", "delete"],
+            false,
         );
-        assert_eq!(of("subject\n\ntidegate-approve: crd\nTidegate-Approve: mass-change\n"), ["crd", "mass-change"]);
-        assert_eq!(of("subject\n\nTidegate-Approve: crd\n\nmore\n"), [""; 0], "it is not the last paragraph");
-        assert_eq!(of("subject\n\nTidegate-Approve:\n"), [""; 0]);
+        check("subject\n\ntidegate-approve: crd\nTidegate-Approve: delete\n", &["crd", "delete"], false);
+        check("subject\n\nTidegate-Approve: recreate,\n  delete\n", &["recreate", "delete"], false);
+        check("subject\n\nTidegate-Approve:\n", &[], false);
+        check("subject\n\nnothing to approve\n", &[], false);
+        // The last paragraph decides, and the subject is none.
+        check("subject\n\nTidegate-Approve: crd\n\nmore\n", &[], true);
+        check("subject\n\nTidegate-Approve: crd\n\nTidegate-Approve: delete\n", &["delete"], true);
+        check("subject\n\n  Tidegate-Approve: delete\n", &[], true);
+        check("x\nTidegate-Approve: delete\n", &[], true);
+        check("Tidegate-Approve: delete\n", &[], true);
     }
 }

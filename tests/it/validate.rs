@@ -348,6 +348,14 @@ fn a_kind_whose_group_another_source_defines_is_not_judged() {
     }
 }
 
+/// The good repository, whose module has a default resource of a kind.
+fn default_resource(api_version: &str, kind: &str, field: &str) -> Folder {
+    let data = format!(
+        "  data:\n    apiVersion: {api_version}\n    kind: {kind}\n    metadata:\n      name: a\n    spec:\n      {field}\n"
+    );
+    good().edit(TEMPLATE, "  version: 1.0.0\n", &format!("  version: 1.0.0\n{data}"))
+}
+
 /// The good repository and a good kcp landscape.
 fn kcp() -> Folder {
     Folder::good().file(KCP_FILE, KCP)
@@ -566,6 +574,12 @@ cases! {
         "apiVersion: example.com/v1\nkind: Cache\nmetadata:\n  name: a\n  namespace: b\nspec:\n  size: big\n  colour: red\n");
     module_default_resource => good().file("modules/cache/1.0.0/objects/crd.yaml", CRD).edit(TEMPLATE, "  version: 1.0.0\n",
         "  version: 1.0.0\n  data:\n    apiVersion: example.com/v1\n    kind: Cache\n    metadata:\n      name: a\n    spec:\n      size: -1\n");
+    default_resource_of_a_misspelt_kind => default_resource("apps/v1", "Deploymnt", "replicas: 3");
+    default_resource_of_a_removed_version => default_resource("apps/v1beta1", "Deployment", "replicas: 3");
+    default_resource_with_an_unknown_field => default_resource("apps/v1", "Deployment", "replicaz: 3");
+    default_resource_of_an_undefined_kind => default_resource("example.com/v1", "Cachee", "size: 3")
+        .file("modules/cache/1.0.0/objects/crd.yaml", CRD);
+    default_resource_of_an_undefined_kind_strict => default_resource("example.com/v1", "Cache", "size: 3").with(&["--strict"]);
     good_module_with_a_crd => good().file("modules/cache/1.0.0/objects/crd.yaml", CRD).file("modules/cache/1.0.0/objects/cr.yaml",
         "apiVersion: example.com/v1\nkind: Cache\nmetadata:\n  name: a\n  namespace: b\nspec:\n  size: 3\n").file("modules/cache/1.0.0/objects/role.yaml",
         "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: example:cache\nrules: []\n");

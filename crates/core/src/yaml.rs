@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 pub use self::{
     own::{OwnError, read_own},
     positions::{Indexed, Positions},
-    read::{decode, parse, parse_each},
+    read::{Scalar, decode, parse, parse_each, scalars},
     write::to_string,
 };
 use crate::object::PathPart;

@@ -397,7 +397,7 @@ fn differences<'a>(page: &mut Page, report: &'a Report) -> Left {
         if page.try_push(&format!("\n<details><summary><b>{title}</b></summary>\n"), NAME_MAX) {
             page.push("\n");
             for one in repeats {
-                if !page.try_push(&line_of(one), 0) {
+                if !page.try_push(&repeated_line(one), 0) {
                     left.count(one);
                 }
             }
@@ -429,6 +429,14 @@ fn one_line_each(page: &mut Page, left: &mut Left, differences: &[&Difference]) 
 
 fn line_of(one: &Difference) -> String {
     format!("- {}{}\n", row(one), at(one.places.first()))
+}
+
+/// The line of a difference that repeats others, or of a Manifest that changes nothing in its runtimes.
+fn repeated_line(one: &Difference) -> String {
+    match one.changes_no_object() {
+        true => format!("- {}: no object in a runtime changes{}\n", row(one), at(one.places.first())),
+        false => line_of(one),
+    }
 }
 
 /// Thousands of differences that must be named: those that differ only in their names are grouped.

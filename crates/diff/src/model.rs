@@ -397,13 +397,14 @@ impl Report {
     }
 
     /// Which of the differences only repeat what others say, by their indices: the copies of the catalog in runtimes,
-    /// the Manifests of runtimes in which other objects differ, and digests and paths that Tidegate notes. If the
-    /// revision changes anything, also what differs whatever it says.
+    /// the Manifests of runtimes in which other objects differ, those that change no object of their runtime, and
+    /// digests and paths that Tidegate notes. If the revision changes anything, also what differs whatever it says.
     pub fn bookkeeping(&self) -> BTreeSet<usize> {
         let explained: BTreeSet<&Key> = self.in_runtimes().flat_map(|one| one.runtimes.iter()).collect();
         let repeats = |one: &Difference| {
             let is_explained = || one.runtimes.iter().all(|key| explained.contains(key));
-            one.is_catalog_copy() || one.is_note() || (one.is_manifest() && !one.runtimes.is_empty() && is_explained())
+            let is_manifest = one.is_manifest() && !one.runtimes.is_empty();
+            one.is_catalog_copy() || one.is_note() || is_manifest && (is_explained() || one.changes_no_object())
         };
         let has_news = self.differences.iter().any(|one| !one.is_former);
         let is_bookkeeping = |one: &Difference| {
@@ -458,14 +459,38 @@ impl Difference {
 
     /// The module and version of a Manifest that gets other content under the same version.
     pub(crate) fn same_version(&self) -> Option<(&str, &str)> {
-        let (old, new) = (self.old.as_deref()?, self.new.as_deref()?);
-        let version = new["spec"]["version"].as_str().filter(|version| old["spec"]["version"] == **version)?;
         let content = |manifest: &Value| {
             let source = &manifest["spec"]["install"]["source"];
             ["tree", "ref"].map(|field| source[field].clone())
         };
+        let (old, new, module) = self.of_one_version()?;
+        (content(old) != content(new)).then_some(module)
+    }
+
+    /// The module and version of a Manifest that gets another default resource under the same version, and not only
+    /// another policy for it.
+    pub(crate) fn same_version_default(&self) -> Option<(&str, &str)> {
+        let (old, new, module) = self.of_one_version()?;
+        let differs = |field: &str| old["spec"][field] != new["spec"][field];
+        (differs("resource") && !differs("customResourcePolicy")).then_some(module)
+    }
+
+    /// The sides of a Manifest that keeps its version, and its module and version.
+    fn of_one_version(&self) -> Option<(&Value, &Value, (&str, &str))> {
+        let (old, new) = (self.old.as_deref()?, self.new.as_deref()?);
+        let version = new["spec"]["version"].as_str().filter(|version| old["spec"]["version"] == **version)?;
         let module = new["metadata"]["labels"][label::MODULE_NAME].as_str().unwrap_or("a module");
-        (self.is_manifest() && content(old) != content(new)).then_some((module, version))
+        self.is_manifest().then_some((old, new, (module, version)))
+    }
+
+    /// Whether a Manifest changes no object of a runtime that has it: Tidegate creates the default resource once, and
+    /// the manager only says which object decides whether the module is ready.
+    pub(crate) fn changes_no_object(&self) -> bool {
+        let (Some(old), Some(new)) = (&self.old, &self.new) else { return false };
+        let leaves = leaves(old, new);
+        self.is_manifest()
+            && leaves.iter().any(|leaf| is_unapplied(&leaf.path))
+            && leaves.iter().all(|leaf| is_unapplied(&leaf.path) || is_noted(&leaf.path))
     }
 
     /// Whether it is a Manifest in the control plane.
@@ -489,20 +514,32 @@ impl Difference {
 
 /// Whether a field of a custom resource contains a digest or a path of what is in git.
 fn is_noted(path: &[PathPart]) -> bool {
-    let keys: Vec<&str> = path
-        .iter()
-        .filter_map(|part| match part {
-            PathPart::Key(key) => Some(key.as_str()),
-            PathPart::Index(_) => None,
-        })
-        .collect();
-    match keys.as_slice() {
+    match keys(path).as_slice() {
         ["metadata", "annotations", name] => {
             [annotation::PATH, annotation::DIGEST, annotation::MODULE_TREE].contains(name)
         }
         ["spec", "install", "source", field] => ["path", "tree"].contains(field),
         _ => false,
     }
+}
+
+/// Whether a field of a Manifest is not applied to a runtime that has the module: the manager, or a field of the default
+/// resource but those that name it.
+fn is_unapplied(path: &[PathPart]) -> bool {
+    match keys(path).as_slice() {
+        ["spec", "manager", ..] => true,
+        ["spec", "resource", "apiVersion" | "kind"] | ["spec", "resource", "metadata", "name" | "namespace"] => false,
+        ["spec", "resource", _, ..] => true,
+        _ => false,
+    }
+}
+
+fn keys(path: &[PathPart]) -> Vec<&str> {
+    let keys = path.iter().filter_map(|part| match part {
+        PathPart::Key(key) => Some(key.as_str()),
+        PathPart::Index(_) => None,
+    });
+    keys.collect()
 }
 
 // === impl Action ===

@@ -8,6 +8,10 @@ use super::model::{Action, Difference, Report};
 
 /// Fields with the containers of a Pod.
 const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
+/// The field with the volumes of a Pod. One may be an image.
+const VOLUMES: &str = "volumes";
+/// The labels of a ClusterRole whose rights every holder of another ClusterRole gets.
+const AGGREGATE_TO: &str = "rbac.authorization.k8s.io/aggregate-to-";
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
 /// The images that change, one sentence each, without duplicates: `registry/manager: 1.0.0 → 1.1.0`.
@@ -66,16 +70,21 @@ fn split(image: &str) -> (&str, &str) {
     }
 }
 
-/// The images of an object by container.
+/// The images of an object by container and by volume.
 fn of_object(object: Option<&Value>) -> BTreeMap<String, String> {
     fn collect(value: &Value, found: &mut BTreeMap<String, String>) {
         match value {
             Value::Object(fields) => {
                 for (field, value) in fields {
-                    match value.as_array().filter(|_| CONTAINERS.contains(&field.as_str())) {
-                        Some(containers) => found.extend(containers.iter().filter_map(|container| {
-                            let name = container["name"].as_str().unwrap_or_default();
-                            Some((format!("{field} {name}"), container["image"].as_str()?.to_owned()))
+                    let image: fn(&Value) -> Option<String> = match field.as_str() {
+                        VOLUMES => |volume: &Value| volume["image"]["reference"].as_str().map(str::to_owned),
+                        _ => |container: &Value| container["image"].as_str().map(str::to_owned),
+                    };
+                    let has_images = field == VOLUMES || CONTAINERS.contains(&field.as_str());
+                    match value.as_array().filter(|_| has_images) {
+                        Some(items) => found.extend(items.iter().filter_map(|item| {
+                            let name = item["name"].as_str().unwrap_or_default();
+                            Some((format!("{field} {name}"), image(item)?))
                         })),
                         None => collect(value, found),
                     }
@@ -90,7 +99,8 @@ fn of_object(object: Option<&Value>) -> BTreeMap<String, String> {
     found
 }
 
-/// `ClusterRole cache: gains get, list of secrets; loses * of pods`. `None` if no right differs.
+/// `ClusterRole cache: gains get, list of secrets; loses * of pods`. Of an aggregated ClusterRole it says who has its
+/// rights: `ClusterRole cache, for every holder of view: gains …`. `None` if no right differs.
 fn right(one: &Difference) -> Option<String> {
     let (old, new) = (grants(one.old.as_deref()), grants(one.new.as_deref()));
     let change = |verb: &str, from: &Grants, without: &Grants| -> Option<String> {
@@ -108,8 +118,37 @@ fn right(one: &Difference) -> Option<String> {
             .collect();
         (!parts.is_empty()).then(|| format!("{verb} {}", parts.join("; ")))
     };
-    let parts: Vec<String> = [change("gains", &new, &old), change("loses", &old, &new)].into_iter().flatten().collect();
-    (!parts.is_empty()).then(|| format!("{} {}: {}", one.id.kind, one.id.name, parts.join("; ")))
+    // Who gets rights is said first: a long sentence is cut.
+    let (before, after) = (holders(one.old.as_deref()), holders(one.new.as_deref()));
+    let listed = |names: Vec<&str>| (!names.is_empty()).then(|| format!("every holder of {}", names.join(", ")));
+    let come = listed(after.difference(&before).copied().collect()).map(|all| format!("{all} gets its rights"));
+    let gone = listed(before.difference(&after).copied().collect()).map(|all| format!("{all} loses its rights"));
+    let parts = [come, gone, change("gains", &new, &old), change("loses", &old, &new)];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let stay = listed(before.intersection(&after).copied().collect()).map(|all| format!(", for {all}"));
+    let stay = stay.unwrap_or_default();
+    (!parts.is_empty()).then(|| format!("{} {}{stay}: {}", one.id.kind, one.id.name, parts.join("; ")))
+}
+
+/// The ClusterRoles whose holders get the rights of this one.
+fn holders(role: Option<&Value>) -> BTreeSet<&str> {
+    let labels = role.and_then(|role| role["metadata"]["labels"].as_object());
+    let aggregated = labels.into_iter().flatten().filter(|(_, value)| *value == "true");
+    aggregated.filter_map(|(label, _)| label.strip_prefix(AGGREGATE_TO)).collect()
+}
+
+/// The label selector of an aggregated ClusterRole: `ClusterRoles with a=b, c In d e`.
+fn selected(selector: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let labels = selector["matchLabels"].as_object().into_iter().flatten();
+    let labels = labels.map(|(label, value)| format!("{label}={}", text(value)));
+    let expressions = selector["matchExpressions"].as_array().into_iter().flatten().map(|one| {
+        let values = one["values"].as_array().into_iter().flatten().map(text);
+        let words: Vec<String> = [text(&one["key"]), text(&one["operator"])].into_iter().chain(values).collect();
+        words.join(" ")
+    });
+    let all: Vec<String> = labels.chain(expressions).collect();
+    if all.is_empty() { "all ClusterRoles".to_owned() } else { format!("ClusterRoles with {}", all.join(", ")) }
 }
 
 /// Verbs, subjects and roles, by what they are about.
@@ -133,6 +172,10 @@ fn grants(object: Option<&Value>) -> Grants {
         for what in resources.chain(list(&rule["nonResourceURLs"])) {
             grants.entry(format!(" of {what}{named}")).or_default().extend(list(&rule["verbs"]));
         }
+    }
+    for selector in object["aggregationRule"]["clusterRoleSelectors"].as_array().into_iter().flatten() {
+        let of = format!("the rights of {}", selected(selector));
+        grants.entry(" by aggregation".to_owned()).or_default().insert(of);
     }
     let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
     for subject in object["subjects"].as_array().into_iter().flatten() {

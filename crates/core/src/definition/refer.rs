@@ -24,12 +24,14 @@ use crate::{
         shared::Manager,
     },
     content::ContentId,
-    diagnostic::{Diagnostic, Diagnostics, Place, Severity},
+    diagnostic::{Diagnostic, Diagnostics, LISTED_IN_FILE_MAX, Place, Severity},
+    kubernetes::{Api, Served},
     landscape::setup::Resources,
     name::Key,
     object::{Object, ObjectId, PathPart},
     plan::setup::{self, Known, Problem},
     render,
+    schema::ViolationKind,
     snapshot::Snapshot,
     yaml,
 };
@@ -102,6 +104,7 @@ pub(super) fn resolve(
     work.injections(&modules.reads);
     work.managers(&modules.reads);
     work.undefined_kinds(&modules.all);
+    work.default_kinds(&modules);
     let modules = modules.objects;
     work.releases();
     work.kymas();
@@ -440,6 +443,92 @@ impl<'a> Work<'a> {
             let diagnostic = Diagnostic { severity, ..Diagnostic::warning(code::UNDEFINED_KIND, message) };
             self.diagnostics.push(diagnostic.hint(hint).at(used.place.clone()));
         }
+    }
+
+    /// Checks the kind and the fields of default resources, as those of a module's objects. A kind that Kubernetes does
+    /// not serve is only judged if the module's objects are in git: those in a registry may define it.
+    fn default_kinds(&mut self, modules: &Modules) {
+        let Some(version) = self.options.kubernetes else { return };
+        let in_git: BTreeSet<&(Kind, Key)> = modules.reads.iter().map(|read| &read.id).collect();
+        let mut defined: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (group, kind) in modules.all.iter().flat_map(|read| &read.kinds.defined) {
+            defined.entry(group).or_default().insert(kind);
+        }
+        for template in self.of_kind(Kind::ModuleTemplate) {
+            if self.options.budget.is_over() {
+                return;
+            }
+            let Some(data) = template.object.value().pointer("/spec/data") else { continue };
+            let field = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or_default();
+            let (api_version, kind) = (field("apiVersion"), field("kind"));
+            let group = api_version.split_once('/').map_or("", |(group, _)| group);
+            let siblings = defined.get(group);
+            let is_defined = siblings.is_some_and(|kinds| kinds.contains(kind));
+            if api_version.is_empty() || kind.is_empty() || is_defined {
+                continue;
+            }
+            match version.api(api_version, kind) {
+                // `default_resource` checks Secrets without quoting a value.
+                Api::Served(_) if (api_version, kind) == ("v1", "Secret") => {}
+                Api::Served(served) => self.default_fields(&template, served, data),
+                Api::Absent { message, hint, field } => {
+                    let message = format!("default resource: {}", yaml::printable(&message));
+                    let place = at(&template, &["spec".into(), "data".into(), field.into()]);
+                    self.diagnostics.push(Diagnostic::error(code::KUBERNETES_KIND, message).hint(hint).at(place));
+                }
+                Api::Foreign { did_you_mean } => {
+                    let is_known = in_git.contains(&(Kind::ModuleTemplate, template.key.clone()));
+                    if is_known && !self.options.elsewhere.groups.contains(group) {
+                        let sibling = near::did_you_mean(kind, siblings.into_iter().flatten().copied());
+                        self.undefined_default(&template, (api_version, kind), sibling, did_you_mean);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reports what Kubernetes rejects in the fields of a default resource. The daemon asks the API servers, so this
+    /// holds nothing back.
+    fn default_fields(&mut self, template: &Definition, served: Served, data: &Value) {
+        let (violations, more) = served.check(data, LISTED_IN_FILE_MAX, &self.options.budget);
+        self.diagnostics.count_more(&template.place.path, Severity::Error, more);
+        for violation in violations {
+            let path: Vec<PathPart> =
+                ["spec".into(), "data".into()].into_iter().chain(violation.path.iter().cloned()).collect();
+            let (line, column) = match violation.kind {
+                ViolationKind::UnknownField { .. } => template.fields.key_position(&path),
+                _ => template.fields.position(&path),
+            };
+            let message = format!("default resource: {}", module::object::sentence(&violation));
+            let hint = violation.hint.as_deref().unwrap_or("check the indentation and the quotes");
+            let error = Diagnostic::error(code::KUBERNETES_FIELD, message).hint(yaml::printable(hint));
+            self.diagnostics.push(error.at(Place::at(&template.place.path, line, column)));
+        }
+    }
+
+    /// Warns of a default resource whose kind neither Kubernetes nor a module defines: a kind of a module may be meant,
+    /// or an API version of Kubernetes.
+    fn undefined_default(
+        &mut self,
+        template: &Definition,
+        (api_version, kind): (&str, &str),
+        sibling: Option<String>,
+        did_you_mean: Option<&str>,
+    ) {
+        let message = format!(
+            "neither Kubernetes nor a module of this repository defines {} of `{}`, the kind of the default resource",
+            yaml::short(kind),
+            yaml::short(api_version)
+        );
+        let field = if sibling.is_some() { "kind" } else { "apiVersion" };
+        let hint = sibling.unwrap_or_else(|| match did_you_mean {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => "each runtime that gets this module needs its CustomResourceDefinition before".to_owned(),
+        });
+        let severity = if self.options.strict { Severity::Error } else { Severity::Warning };
+        let diagnostic = Diagnostic { severity, ..Diagnostic::warning(code::UNDEFINED_KIND, message) };
+        let place = at(template, &["spec".into(), "data".into(), field.into()]);
+        self.diagnostics.push(diagnostic.hint(hint).at(place));
     }
 
     /// Checks that every version that a ModuleReleaseMeta offers has its ModuleTemplate.

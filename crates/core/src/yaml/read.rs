@@ -4,9 +4,11 @@
 //! without recursion. So only the limit restricts the nesting depth, never the stack.
 
 mod explain;
+mod lenient;
 mod scalar;
 mod tree;
 
+pub use self::lenient::{Scalar, scalars};
 use super::{Limits, Node, ParseError, ParseErrorKind};
 
 /// Decodes UTF-8, with or without a byte order mark.

@@ -279,3 +279,23 @@ fn messages_show_no_control_characters() {
     assert_eq!(short("a\u{1b}[31m\nb"), "a\\u{1b}[31m\\nb");
     assert_eq!(short(&"x".repeat(70)).chars().count(), 61);
 }
+
+#[test]
+fn scalars_of_a_text_that_is_no_definition_are_found_with_their_keys() {
+    let check = |text: &str, expected: &[(&str, &str)]| {
+        let found = scalars(text, 100);
+        let found: Vec<(&str, &str)> = found.iter().map(|scalar| (&*scalar.key, scalar.text.as_str())).collect();
+        for pair in expected {
+            assert!(found.contains(pair), "{pair:?} in {found:?} of {text}");
+        }
+        found.len()
+    };
+    let tagged = "a: !x one\na: [two, {b: three}, four]\n";
+    assert_eq!(check(tagged, &[("a", "one"), ("a", "two"), ("b", "three"), ("a", "four")]), 4);
+    assert_eq!(check("a: &x one\nb: *x\n? [c]\n: three\n", &[("a", "one"), ("", "c"), ("", "three")]), 3);
+    assert_eq!(check("a: {b: null, c: 12, d: yes, e: 'yes'}\n", &[("c", "12"), ("e", "yes")]), 2);
+    check("a: one\n---\nb: two: three\n---\nc: four\n", &[("a", "one"), ("b", "two: three"), ("c", "four")]);
+    check("x: y: {\"a\": \"o\\u006ee\", b: 'it''s', c: 7}", &[("a", "one"), ("b", "it's"), ("c", "7")]);
+    assert_eq!(scalars("[1, 2, 3]", 2).len(), 2);
+    assert!(scalars("[1]", 2)[0].is_number);
+}

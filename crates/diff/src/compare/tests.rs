@@ -1239,3 +1239,24 @@ fn a_template_of_kcp_landscapes_that_fails_is_no_delete() {
     let report = report(&kcp("", ""), &new);
     assert_eq!(script(&report), [""; 0]);
 }
+
+#[test]
+fn a_default_resource_or_a_manager_that_changes_affects_no_runtime() {
+    let with = |memory: &str, manager: &str| {
+        let template = format!(
+            "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleTemplate\nmetadata:\n  name: cache-1.0.0\n  \
+             namespace: kcp-system\n  annotations: {{tidegate.dev/module-path: modules/cache/1.0.0/objects}}\nspec:\n  \
+             moduleName: cache\n  version: 1.0.0\n  data: {{apiVersion: example.org/v1, kind: Cache, metadata: \
+             {{name: a, namespace: b}}, spec: {{memory: {memory}}}}}\n  \
+             manager: {{group: apps, version: v1, kind: Deployment, namespace: cache, name: {manager}}}\n"
+        );
+        world().file("modules/cache/1.0.0/template.yaml", &template)
+    };
+    for new in [with("2Gi", "one"), with("1Gi", "two")] {
+        let report = report(&with("1Gi", "one"), &new);
+        let bookkeeping = report.bookkeeping();
+        let of_manifests = |(index, one): (usize, &Difference)| one.is_manifest().then(|| bookkeeping.contains(&index));
+        let of_manifests: Vec<bool> = report.differences.iter().enumerate().filter_map(of_manifests).collect();
+        assert_eq!((of_manifests, report.runtimes.touched), (vec![true], 0), "{:?}", script(&report));
+    }
+}

@@ -8,7 +8,10 @@
 //! An object whose kind is missing or misspelt is a Secret if its content looks like one, see
 //! [`tidegate_core::secret`].
 
+use std::{collections::HashSet, fmt};
+
 use base64::{Engine, engine::general_purpose::STANDARD};
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use tidegate_core::{schema::metadata::is_known, secret, yaml};
 
@@ -261,11 +264,71 @@ fn repeated(value: &mut Value, met: &[Vec<u8>], sink: &mut Sink<'_>) {
 pub(super) fn parsed(text: &str) -> Option<(Vec<Value>, bool)> {
     if text.trim_start().starts_with(['{', '[', '"'])
         && let Ok(value) = serde_json::from_str::<Value>(text)
+        // A value has only the last of two equal keys. YAML refuses them.
+        && serde_json::from_str::<UniqueKeys>(text).is_ok()
     {
         return Some((vec![value], true));
     }
     let documents = yaml::parse(text, &yaml::Limits::default()).ok()?;
     Some((documents.iter().map(yaml::Node::to_json).collect(), false))
+}
+
+/// JSON in which no mapping has a key twice.
+struct UniqueKeys;
+
+impl<'de> Deserialize<'de> for UniqueKeys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<UniqueKeys, D::Error> {
+        deserializer.deserialize_any(UniqueKeysVisitor)
+    }
+}
+
+struct UniqueKeysVisitor;
+
+impl<'de> Visitor<'de> for UniqueKeysVisitor {
+    type Value = UniqueKeys;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON without duplicate keys")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<UniqueKeys, E> {
+        Ok(UniqueKeys)
+    }
+
+    fn visit_bool<E: de::Error>(self, _: bool) -> Result<UniqueKeys, E> {
+        Ok(UniqueKeys)
+    }
+
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<UniqueKeys, E> {
+        Ok(UniqueKeys)
+    }
+
+    fn visit_u64<E: de::Error>(self, _: u64) -> Result<UniqueKeys, E> {
+        Ok(UniqueKeys)
+    }
+
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<UniqueKeys, E> {
+        Ok(UniqueKeys)
+    }
+
+    fn visit_str<E: de::Error>(self, _: &str) -> Result<UniqueKeys, E> {
+        Ok(UniqueKeys)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<UniqueKeys, A::Error> {
+        while items.next_element::<UniqueKeys>()?.is_some() {}
+        Ok(UniqueKeys)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<UniqueKeys, A::Error> {
+        let mut keys = HashSet::new();
+        while let Some((key, _)) = fields.next_entry::<String, UniqueKeys>()? {
+            if !keys.insert(key) {
+                return Err(de::Error::custom("duplicate key"));
+            }
+        }
+        Ok(UniqueKeys)
+    }
 }
 
 /// Whether a text may contain a Secret: it contains both words, the fields of an object with data, or characters that

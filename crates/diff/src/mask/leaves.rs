@@ -1,7 +1,8 @@
 //! The parts of structured values: what a kubeconfig, a Docker configuration or any other JSON or YAML in a Secret
-//! contains is secret as well.
+//! contains is secret as well, even if it cannot be read as a definition.
 
 use serde_json::Value;
+use tidegate_core::yaml::{self, Scalar};
 
 use super::find;
 
@@ -34,13 +35,26 @@ fn within(text: &str, depth: usize, leaves: &mut Vec<String>) {
     if !text.contains([':', '[', '{', '"']) && !text.trim_start().starts_with('-') {
         return;
     }
-    let Some((values, _)) = find::parsed(text) else { return };
+    let Some((values, _)) = find::parsed(text) else { return loose(text, depth, leaves) };
     for value in values {
         match value {
             Value::Object(_) | Value::Array(_) => walk("", &value, depth, leaves),
             // JSON in a JSON text.
             Value::String(inner) if inner.len() < text.trim().len() => leaf("", &inner, depth, leaves),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+}
+
+/// Adds the parts of a text with tags, keys that occur twice, deep nesting, or errors.
+fn loose(text: &str, depth: usize, leaves: &mut Vec<String>) {
+    let whole = text.trim().len();
+    for Scalar { key, text, is_number } in yaml::scalars(text, LEAVES_MAX) {
+        match is_number {
+            _ if leaves.len() >= LEAVES_MAX => return,
+            true if text.len() >= NUMBER_BYTES_MIN => leaves.push(text),
+            false if text.len() < whole && !HEADERS.contains(&&*key) => leaf(&key, &text, depth, leaves),
+            true | false => {}
         }
     }
 }

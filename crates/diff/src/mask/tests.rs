@@ -189,6 +189,8 @@ fn no_spelling_hides_a_secret() {
         "values: &v {k: hunter2-a-long-one}\nkind: Secret\nstringData: *v\n".to_owned(),
         quoted.clone(),
         Value::from(quoted.as_str()).to_string(),
+        // A key twice: the value of the first is in the text as well.
+        format!(r#"{{"kind":"Secret","data":{{"k":"{}"}},"data":{{}}}}"#, STANDARD.encode("hunter2-a-long-one")),
         STANDARD.encode(json),
         STANDARD.encode(STANDARD.encode("kind: Secret\nstringData:\n  k: hunter2-a-long-one\n")),
         // Unparsable text.
@@ -299,5 +301,59 @@ fn a_placeholder_is_no_value_and_what_looks_like_one_is() {
     assert_eq!(super::masked(&placeholder, &key()), placeholder);
     for text in ["((live: data of Secret hunter2))", "((live: data of Secret a/b)) hunter2", "((live: hunter2))"] {
         check(secret(text), &["hunter2"]);
+    }
+}
+
+/// What cannot be read as a definition hides no part of a value.
+#[test]
+fn parts_of_values_are_found_whatever_is_wrong_with_the_text_around_them() {
+    let deep = |text: &str| format!("{}{text}{}", "[".repeat(150), "]".repeat(150));
+    let texts = [
+        "users:\n- name: a\n  token: !vault hunter2-a-long-one\n".to_owned(),
+        "users: !list\n- hunter2-a-long-one\n".to_owned(),
+        "token: first-of-the-two\ntoken: hunter2-a-long-one\n".to_owned(),
+        "token: hunter2-a-long-one\ntoken: second-of-the-two\n".to_owned(),
+        r#"{"token":"hunter2-a-long-one","token":"second-of-the-two"}"#.to_owned(),
+        r#"{"users":[{"token":"hunter2-a-long-one","token":""}]}"#.to_owned(),
+        deep("\"hunter2-a-long-one\""),
+        format!("{}: {{token: hunter2-a-long-one}}", "a: {b".repeat(150)),
+        "token: hunter2-a-long-one\nother: *missing\n".to_owned(),
+        "limit: .inf\ntoken: hunter2-a-long-one\n".to_owned(),
+        "[a, b]: c\ntoken: hunter2-a-long-one\n".to_owned(),
+        // Not YAML.
+        "a: b: c\ntoken: hunter2-a-long-one # a note\n".to_owned(),
+        "{\"a\": 1, \"token\": \"hunter2-a-long-one\"".to_owned(),
+        "a: b: c\n- token: !x 'hunter2-a-long-one'\n".to_owned(),
+        "a: b: c\ntokens: [x, hunter2-a-long-one]\n".to_owned(),
+        "token: \"hunter2-a-long-one\nother: it's\n".to_owned(),
+        // The password of a Docker configuration.
+        format!("auth: !x {}\n", STANDARD.encode("user:hunter2-a-long-one")),
+        format!("a: b: c\nauth: {}\n", STANDARD.encode("user:hunter2-a-long-one")),
+        format!(r#"{{"auth":"{}","auth":""}}"#, STANDARD.encode("user:hunter2-a-long-one")),
+    ];
+    for text in texts {
+        let mut masker = Masker::new(key());
+        masker.meet(&json!({"kind": "Secret", "data": {"config": STANDARD.encode(&text)}}));
+        let mut copy = json!({"kind": "ConfigMap", "data": {"copy": "see hunter2-a-long-one"}});
+        masker.scrub_object(&mut copy);
+        assert!(!copy.to_string().contains("hunter2"), "{copy}\nof {text}");
+    }
+    // Both values of a key.
+    let mut masker = Masker::new(key());
+    let token = "token: first-of-the-two\ntoken: second-of-the-two\nport: 5432\non: true\n";
+    masker.meet(&json!({"kind": "Secret", "stringData": {"config": token}}));
+    let shown = masker.scrub("first-of-the-two, second-of-the-two, 5432, true");
+    assert!(!shown.contains("of-the-two") && shown.ends_with("5432, true"), "{shown}");
+}
+
+/// Each of these would need minutes, or a deep stack, if it were read otherwise than once.
+#[test]
+fn hostile_values_of_secrets_take_no_time() {
+    let ends = ["[", "{\"a\":", "- ", "a: ", "\"", "'", "&a !b ", "!", "*a ", "? ", "{a: [", "\\", "-\n", "---\n"];
+    for part in ends {
+        let text = format!("a: b: c\n{}", part.repeat(200_000 / part.len()));
+        for text in [&text[..], &text[8..]] {
+            Masker::new(key()).meet(&json!({"kind": "Secret", "stringData": {"config": text}}));
+        }
     }
 }

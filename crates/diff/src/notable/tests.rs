@@ -45,6 +45,48 @@ fn each_image_that_changes_is_one_sentence() {
 }
 
 #[test]
+fn the_image_of_a_volume_is_an_image() {
+    let pods = |reference: &str| {
+        let volumes = json!([{"name": "data", "image": {"reference": reference}}, {"name": "x", "emptyDir": {}}]);
+        json!({"spec": {"template": {"spec": {"volumes": volumes}}}})
+    };
+    let report = report(&[("Deployment", "apps", Some(pods("r/data:1")), Some(pods("r/data:2")))]);
+    assert_eq!(images(&report), ["r/data: 1 → 2 (Deployment manager)"]);
+}
+
+#[test]
+fn who_gets_the_rights_of_an_aggregated_role_is_said() {
+    let role = |to: &str, verbs: &[&str]| {
+        let label = format!("rbac.authorization.k8s.io/aggregate-to-{to}");
+        json!({"metadata": {"labels": {label: "true"}},
+            "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": verbs}]})
+    };
+    let aggregated = |label: &str| {
+        let selectors = json!([{"matchLabels": {label: "true"}},
+            {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b", "c"]}]}]);
+        json!({"aggregationRule": {"clusterRoleSelectors": selectors}})
+    };
+    let check = |old: Option<Value>, new: Option<Value>, expected: &[&str]| {
+        assert_eq!(rights(&report(&[("ClusterRole", RBAC_GROUP, old, new)])), expected);
+    };
+    let new = "ClusterRole manager: every holder of view gets its rights; gains * of *.*";
+    check(None, Some(role("view", &["*"])), &[new]);
+    let moved = "ClusterRole manager: every holder of edit gets its rights; every holder of admin loses its rights";
+    check(Some(role("admin", &["get"])), Some(role("edit", &["get"])), &[moved]);
+    let more = "ClusterRole manager, for every holder of view: gains list of *.*";
+    check(Some(role("view", &["get"])), Some(role("view", &["get", "list"])), &[more]);
+    check(Some(role("view", &["get"])), Some(role("view", &["get"])), &[]);
+    let selected = "ClusterRole manager: gains the rights of ClusterRoles with two=true by aggregation; \
+                    loses the rights of ClusterRoles with one=true by aggregation";
+    check(Some(aggregated("one")), Some(aggregated("two")), &[selected]);
+    let first = "ClusterRole manager: gains the rights of ClusterRoles with a In b c, \
+                 the rights of ClusterRoles with one=true by aggregation";
+    check(None, Some(aggregated("one")), &[first]);
+    let all = json!({"aggregationRule": {"clusterRoleSelectors": [{}]}});
+    check(None, Some(all), &["ClusterRole manager: gains the rights of all ClusterRoles by aggregation"]);
+}
+
+#[test]
 fn rights_that_come_and_go_are_named() {
     let role = |verbs: &[&str], resource: &str| {
         json!({"rules": [{"apiGroups": [""], "resources": [resource], "verbs": verbs},

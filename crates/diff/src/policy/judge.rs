@@ -192,15 +192,12 @@ fn by_name(findings: &mut Vec<Finding>, report: &Report, bookkeeping: &BTreeSet<
                 && !(one.is_former && bookkeeping.contains(&index))
         }
         FailOn::Crd => is_crd(one) && one.action != Action::Create,
-        FailOn::SameVersion => one.same_version().is_some() && one.runtimes.iter().any(|key| touched.contains(key)),
+        FailOn::SameVersion => changed_content(one, &touched).is_some() || one.same_version_default().is_some(),
         FailOn::MassChange(_) => false,
     };
     for (index, one) in report.differences.iter().enumerate().filter(|(index, one)| violates(*index, one)) {
-        let message = match (rule, one.same_version()) {
-            (FailOn::SameVersion, Some((module, version))) => format!(
-                "the content of {module} {version} changes in {} without a new version",
-                counted(one.runtimes.len(), "runtime")
-            ),
+        let message = match rule {
+            FailOn::SameVersion => same_version(one, &touched),
             _ => words::sentence(one),
         };
         findings.push(finding(message, Some(index), one.places.first()));
@@ -212,6 +209,27 @@ fn by_name(findings: &mut Vec<Finding>, report: &Report, bookkeeping: &BTreeSet<
             let of = counted(runtimes.compared, "runtime");
             findings.push(finding(format!("{touched} of {of} are affected, more than {percent} %"), None, None));
         }
+    }
+}
+
+/// The module and version of a Manifest that gets other content under the same version, if objects in its runtimes
+/// differ.
+fn changed_content<'a>(one: &'a Difference, touched: &BTreeSet<&Key>) -> Option<(&'a str, &'a str)> {
+    one.same_version().filter(|_| one.runtimes.iter().any(|key| touched.contains(key)))
+}
+
+/// What changes of a module that keeps its version.
+fn same_version(one: &Difference, touched: &BTreeSet<&Key>) -> String {
+    let runtimes = counted(one.runtimes.len(), "runtime");
+    match (changed_content(one, touched), one.same_version_default()) {
+        (Some((module, version)), _) => {
+            format!("the content of {module} {version} changes in {runtimes} without a new version")
+        }
+        (None, Some((module, version))) => format!(
+            "the default resource of {module} {version} changes without a new version: only runtimes that get the \
+             module from now on get the change, not the {runtimes} with this version"
+        ),
+        (None, None) => words::sentence(one),
     }
 }
 

@@ -436,3 +436,36 @@ fn bookkeeping_is_not_counted() {
     assert_eq!((report.runtimes.touched, report.bookkeeping()), (3, [0, 2].into()));
     by_name(report, "delete,mass-change=10%", &[]);
 }
+
+/// Runtimes that have the module keep their default resource, so none of them counts as affected.
+#[test]
+fn a_default_resource_that_changes_is_a_finding_and_affects_no_runtime() {
+    let manifest = |resource: serde_json::Value, policy: &str| {
+        std::sync::Arc::new(serde_json::json!({
+            "metadata": {"labels": {"operator.kyma-project.io/module-name": "cache"}},
+            "spec": {"version": "1.0.0", "customResourcePolicy": policy, "resource": resource},
+        }))
+    };
+    let report = |new: serde_json::Value, policy: &str| {
+        let old = serde_json::json!({"kind": "Cache", "spec": {"memory": "1Gi"}});
+        let mut report = content("1.0.0", "b");
+        report.differences.truncate(1);
+        let one = &mut report.differences[0];
+        (one.old, one.new) = (Some(manifest(old, "CreateAndDelete")), Some(manifest(new, policy)));
+        report.runtimes.compared = 3;
+        report.count_runtimes();
+        report
+    };
+    let changed = serde_json::json!({"kind": "Cache", "spec": {"memory": "2Gi"}});
+    let found = report(changed.clone(), "CreateAndDelete");
+    assert_eq!((found.runtimes.touched, found.bookkeeping()), (0, [0].into()));
+    let message = "fail-on: same-version: the default resource of cache 1.0.0 changes without a new version: only \
+                   runtimes that get the module from now on get the change, not the 3 runtimes with this version";
+    by_name(found, "same-version,mass-change=10%", &[message]);
+    // Another kind may be another object, and a policy says whether there is one at all.
+    let other = serde_json::json!({"kind": "Store", "spec": {"memory": "1Gi"}});
+    assert_eq!(report(other, "CreateAndDelete").bookkeeping(), [].into());
+    let ignored = report(changed, "Ignore");
+    assert_eq!((ignored.runtimes.touched, ignored.bookkeeping()), (3, [].into()));
+    assert!(ignored.differences[0].same_version_default().is_none());
+}

@@ -353,7 +353,7 @@ fn is_crd(id: &ObjectId) -> bool {
 }
 
 /// The message of a violation, with the field that it is about.
-fn sentence(violation: &Violation) -> String {
+pub(in crate::definition) fn sentence(violation: &Violation) -> String {
     let shown: &[PathPart] = match violation.kind {
         ViolationKind::UnknownField { .. } | ViolationKind::Required => {
             violation.path.split_last().map_or(&[], |(_, parent)| parent)
