@@ -566,6 +566,19 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
     let applies = writes.iter().filter(|line| line.starts_with("kcp patch moduletemplates."));
     assert_eq!(applies.count(), 0, "{writes:?}");
 
+    // A module becomes unmanaged: its objects lose the ownership label, and its Manifest goes.
+    let unmanaged = stage::kyma("one", &["cache", "mailer"]).replace("mailer, managed: true", "mailer, managed: false");
+    stage.commit("kymas/one.yaml", &unmanaged);
+    let is_unmanaged = |kyma: &Value| {
+        let mut modules = kyma["status"]["modules"].as_array().into_iter().flatten();
+        modules.any(|module| module["name"] == "mailer" && module["state"] == "Unmanaged")
+    };
+    stage.until("it is unmanaged", &stage.kcp, "Kyma", "kcp-system", "one", is_unmanaged).await;
+    stage.rests().await;
+    let map = read(&stage.skrs[0], "ConfigMap", "kyma-system", "mailer-a").await.expect("it stays");
+    assert!(map["metadata"]["labels"]["operator.kyma-project.io/managed-by"].is_null(), "{map:#}");
+    assert!(!left_of_tidegate(&map).is_empty(), "{map:#}");
+
     // And back.
     let (text, code) = run(&stage, &["adopt", "release", "--yes"]).await;
     assert!(code == 1 && text.contains("there is still 1 GitSource: kcp-system/landscape"), "{text}");
@@ -597,10 +610,7 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
         .collect();
     assert_eq!(of_certificate, ["patch certificates.cert-manager.io one-webhook-tls"], "once, and not its status");
     assert_eq!(orphans().await, orphans_before);
-    assert!(
-        text.contains("2 Manifests have objects from git, and Lifecycle Manager cannot read them until "),
-        "{text}"
-    );
+    assert!(text.contains("1 Manifest has objects from git, and Lifecycle Manager cannot read them until "), "{text}");
     let all = [objects(&stage.kcp, &DEFINED).await, objects(&stage.skrs[0], &IN_RUNTIME).await].concat();
     for object in &all {
         assert_eq!(left_of_tidegate(object), Vec::<String>::new(), "{} {}", object["kind"], object["metadata"]["name"]);
@@ -614,6 +624,8 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
     assert!(tidegate_core::adopt::managers(of_module).contains(&"lifecycle-manager".to_owned()), "{of_manifest:?}");
     let of_map = managers(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await;
     assert_eq!(of_map, ["declarative.kyma-project.io/applier"]);
+    let of_unmanaged = managers(&stage.skrs[0], "ConfigMap", "kyma-system", "mailer-a").await;
+    assert_eq!(of_unmanaged, ["declarative.kyma-project.io/applier"], "so that it can remove a field");
     let of_template = managers(&stage.kcp, "ModuleTemplate", "kcp-system", "cache-1.0.0").await;
     assert_eq!(of_template, [BEFORE], "the client from before keeps its claims, and no manager gets Tidegate's");
     let after = objects(&stage.skrs[0], &IN_RUNTIME).await;

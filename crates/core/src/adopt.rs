@@ -36,7 +36,7 @@ use crate::{
 
 pub use certificates::{Certificate, certificates, identities};
 pub use events::{Behind, Purpose, Webhook, watchers, webhooks};
-pub use leftovers::{Answer, Labelled, kinds_left, leftovers};
+pub use leftovers::{Answer, Labelled, kinds_left, leftovers, usual_kinds};
 pub use manifests::{
     Lookup, NamedRegistries, claims, elsewhere, from_git, is_referenced, orphans, rendering, silent, unrecorded,
 };
