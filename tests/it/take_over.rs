@@ -361,6 +361,17 @@ async fn what_a_user_must_decide_stands_in_the_way_of_a_take_over() {
     let (text, code) = adopt(&stage, &["plan", "-o", "json"]).await;
     let report: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!((&report["ready"], code), (&json!(false), 1), "{text}");
+
+    // A Kyma that is being deleted takes the modules of its runtime with it.
+    let secrets = harness::api_of(&stage.kcp, &secret).await.expect("a kind that is served");
+    secrets.delete("second", &kube::api::DeleteParams::default()).await.expect("a delete");
+    let held = json!({"metadata": {"finalizers": ["operator.kyma-project.io/Kyma"]}});
+    kymas.patch("one", &PatchParams::default(), &Patch::Merge(&held)).await.expect("a patch");
+    kymas.delete("one", &kube::api::DeleteParams::default()).await.expect("a delete");
+    let (text, _) = adopt(&stage, &["plan"]).await;
+    let goes = "note    at the first contact with 1 runtime, the daemon deletes all modules there, because its Kyma is \
+                being deleted: kcp-system/one\n        make sure that these modules may go: ";
+    assert!(text.contains(goes), "{text}");
 }
 
 /// A kind whose objects may have any content.
