@@ -405,6 +405,7 @@ impl Landscape {
         findings.extend(adopt::from_git(&after, &facts.manifests));
         findings.extend(adopt::held(&facts.held(), &facts.to_hold()));
         findings.extend(adopt::first_contact(&facts.contacts()));
+        findings.extend(adopt::ending(&facts.ending()));
         findings.extend(adopt::claims(&facts.to_claim().into_iter().map(read::key_of).collect::<Vec<_>>()));
         findings.extend(adopt::orphans(&facts.manifests, &facts.kymas()));
         findings.extend(adopt::leftovers(labelled, &after, &facts.manifests, &settings));

@@ -362,6 +362,17 @@ async fn what_a_user_must_decide_stands_in_the_way_of_a_take_over() {
     let (text, code) = adopt(&stage, &["plan", "-o", "json"]).await;
     let report: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!((&report["ready"], code), (&json!(false), 1), "{text}");
+
+    // A Kyma that is being deleted takes the modules of its runtime with it.
+    let secrets = harness::api_of(&stage.kcp, &secret).await.expect("a kind that is served");
+    secrets.delete("second", &kube::api::DeleteParams::default()).await.expect("a delete");
+    let held = json!({"metadata": {"finalizers": ["operator.kyma-project.io/Kyma"]}});
+    kymas.patch("one", &PatchParams::default(), &Patch::Merge(&held)).await.expect("a patch");
+    kymas.delete("one", &kube::api::DeleteParams::default()).await.expect("a delete");
+    let (text, _) = adopt(&stage, &["plan"]).await;
+    let goes = "note    at the first contact with 1 runtime, the daemon deletes all modules there, because its Kyma is \
+                being deleted: kcp-system/one\n        make sure that these modules may go: ";
+    assert!(text.contains(goes), "{text}");
 }
 
 /// A kind whose objects may have any content.
@@ -567,6 +578,19 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
     let applies = writes.iter().filter(|line| line.starts_with("kcp patch moduletemplates."));
     assert_eq!(applies.count(), 0, "{writes:?}");
 
+    // A module becomes unmanaged: its objects lose the ownership label, and its Manifest goes.
+    let unmanaged = stage::kyma("one", &["cache", "mailer"]).replace("mailer, managed: true", "mailer, managed: false");
+    stage.commit("kymas/one.yaml", &unmanaged);
+    let is_unmanaged = |kyma: &Value| {
+        let mut modules = kyma["status"]["modules"].as_array().into_iter().flatten();
+        modules.any(|module| module["name"] == "mailer" && module["state"] == "Unmanaged")
+    };
+    stage.until("it is unmanaged", &stage.kcp, "Kyma", "kcp-system", "one", is_unmanaged).await;
+    stage.rests().await;
+    let map = read(&stage.skrs[0], "ConfigMap", "kyma-system", "mailer-a").await.expect("it stays");
+    assert!(map["metadata"]["labels"]["operator.kyma-project.io/managed-by"].is_null(), "{map:#}");
+    assert!(!left_of_tidegate(&map).is_empty(), "{map:#}");
+
     // And back.
     let (text, code) = run(&stage, &["adopt", "release", "--yes"]).await;
     assert!(code == 1 && text.contains("there is still 1 GitSource: kcp-system/landscape"), "{text}");
@@ -598,10 +622,7 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
         .collect();
     assert_eq!(of_certificate, ["patch certificates.cert-manager.io one-webhook-tls"], "once, and not its status");
     assert_eq!(orphans().await, orphans_before);
-    assert!(
-        text.contains("2 Manifests have objects from git, and Lifecycle Manager cannot read them until "),
-        "{text}"
-    );
+    assert!(text.contains("1 Manifest has objects from git, and Lifecycle Manager cannot read them until "), "{text}");
     let all = [objects(&stage.kcp, &DEFINED).await, objects(&stage.skrs[0], &IN_RUNTIME).await].concat();
     for object in &all {
         assert_eq!(left_of_tidegate(object), Vec::<String>::new(), "{} {}", object["kind"], object["metadata"]["name"]);
@@ -615,6 +636,8 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
     assert!(tidegate_core::adopt::managers(of_module).contains(&"lifecycle-manager".to_owned()), "{of_manifest:?}");
     let of_map = managers(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await;
     assert_eq!(of_map, ["declarative.kyma-project.io/applier"]);
+    let of_unmanaged = managers(&stage.skrs[0], "ConfigMap", "kyma-system", "mailer-a").await;
+    assert_eq!(of_unmanaged, ["declarative.kyma-project.io/applier"], "so that it can remove a field");
     let of_template = managers(&stage.kcp, "ModuleTemplate", "kcp-system", "cache-1.0.0").await;
     assert_eq!(of_template, [BEFORE], "the client from before keeps its claims, and no manager gets Tidegate's");
     let after = objects(&stage.skrs[0], &IN_RUNTIME).await;

@@ -36,7 +36,7 @@ use crate::{
 
 pub use certificates::{Certificate, certificates, identities};
 pub use events::{Behind, Purpose, Webhook, watchers, webhooks};
-pub use leftovers::{Answer, Labelled, kinds_left, leftovers};
+pub use leftovers::{Answer, Labelled, kinds_left, leftovers, usual_kinds};
 pub use manifests::{
     Lookup, NamedRegistries, claims, elsewhere, from_git, is_referenced, orphans, rendering, silent, unrecorded,
 };
@@ -459,7 +459,7 @@ pub fn modules(kymas: impl IntoIterator<Item = (Key, Kyma, Vec<String>)>) -> Vec
         }
     }
     match losing.len() {
-        0 => vec![Finding::new(Level::Ready, Topic::Modules, "no runtime loses a module")],
+        0 => vec![Finding::new(Level::Ready, Topic::Modules, "git takes no module from a runtime")],
         count => {
             let message =
                 format!("{} would lose modules that git does not name: {}", counted(count, "runtime"), few(&losing));
@@ -604,6 +604,20 @@ pub fn first_contact(runtimes: &BTreeMap<Key, Contact>) -> Vec<Finding> {
         (!names.is_empty()).then(|| Finding::new(Level::Note, Topic::Runtimes, message).next(next))
     };
     classes.into_iter().filter_map(finding).collect()
+}
+
+/// What the first contact takes from runtimes: those whose Kymas are being deleted, by Kyma. `runtimes` are those that
+/// Tidegate can reach.
+pub fn ending(runtimes: &[Key]) -> Option<Finding> {
+    let names: Vec<String> = runtimes.iter().map(Key::to_string).collect();
+    let message = format!(
+        "at the first contact with {}, the daemon deletes all modules there, because {} being deleted: {}",
+        counted(names.len(), "runtime"),
+        agreeing(names.len(), "its Kyma is", "their Kymas are"),
+        few(&names)
+    );
+    let next = "make sure that these modules may go: the deletion of a Kyma cannot be undone";
+    (!names.is_empty()).then(|| Finding::new(Level::Note, Topic::Runtimes, message).next(next))
 }
 
 /// Whether nothing blocks the take-over.

@@ -206,6 +206,13 @@ impl Facts {
         self.live_kymas().filter_map(of_kyma).filter(|(key, _)| reachable.contains(key)).collect()
     }
 
+    /// The Kymas that are being deleted, of the runtimes that Tidegate can reach.
+    pub(super) fn ending(&self) -> Vec<Key> {
+        let reachable = self.reachable();
+        let ending = self.live_kymas().filter(|kyma| kyma.metadata.deletion_timestamp.is_some());
+        ending.map(|kyma| landscape::key(&kyma.metadata)).filter(|key| reachable.contains(key)).collect()
+    }
+
     /// The Manifests that become Tidegate's.
     pub(super) fn to_claim(&self) -> Vec<&Object> {
         let kymas: BTreeMap<Key, Kyma> = self.live_kymas().map(|kyma| (landscape::key(&kyma.metadata), kyma)).collect();

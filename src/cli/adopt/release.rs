@@ -1,6 +1,9 @@
 //! `tidegate adopt release`: gives objects back to Lifecycle Manager, see [`tidegate_cluster::Return`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use anyhow::Context as _;
 use futures::{StreamExt as _, stream};
@@ -12,7 +15,7 @@ use tidegate_core::{
     api::{
         KYMA_GROUP, KYMA_VERSION,
         manifest::SyncedObject,
-        names::{GATEWAY_SECRET, SKR_NAMESPACE, SKR_WEBHOOK, label},
+        names::{GATEWAY_SECRET, MANAGED_BY_SKR, SKR_NAMESPACE, SKR_WEBHOOK, annotation, label},
     },
     name::Key,
     object::{Gvk, Object},
@@ -123,6 +126,7 @@ pub(super) async fn run(
     let pass = Pass { cause, writes };
     let mut outcome = Outcome::default();
     let mut kinds: BTreeMap<Key, BTreeSet<Gvk>> = BTreeMap::new();
+    let mut of_modules: BTreeSet<Gvk> = adopt::usual_kinds().collect();
     let mut from_git = Vec::new();
     // Runtimes first: the inventories in the Manifests say what they have, and they stay until all is given back.
     for manifest in read::list(kcp, "Manifest", namespaces).await? {
@@ -135,6 +139,7 @@ pub(super) async fn run(
         let synced = manifest.value().pointer("/status/synced").cloned().unwrap_or_default();
         let synced = serde_json::from_value::<Vec<SyncedObject>>(synced).unwrap_or_default();
         own.extend(synced.iter().map(|object| Gvk::new(&object.group, &object.version, &object.kind)));
+        of_modules.extend(own.iter().cloned());
     }
     let kymas = read::list(kcp, "Kyma", namespaces).await?;
     if no_runtimes {
@@ -146,7 +151,7 @@ pub(super) async fn run(
             (key, kinds)
         });
         let passes = stream::iter(all.collect::<Vec<_>>())
-            .map(async |(key, kinds)| (runtime(kcp, &pass, &key, kinds).await, key))
+            .map(async |(key, kinds)| (runtime(kcp, &pass, &key, kinds, &of_modules).await, key))
             .buffer_unordered(runtimes::AT_ONCE);
         let found: Vec<_> = passes.collect().await;
         for (result, key) in found {
@@ -185,11 +190,18 @@ pub(super) async fn run(
     Ok(outcome)
 }
 
-/// Gives a runtime back.
-async fn runtime(kcp: &Cluster, pass: &Pass<'_>, kyma: &Key, kinds: BTreeSet<Gvk>) -> anyhow::Result<Outcome> {
+/// Gives a runtime back. Its Manifests have objects of `kinds`, and modules of the landscape have some of `of_modules`.
+async fn runtime(
+    kcp: &Cluster,
+    pass: &Pass<'_>,
+    kyma: &Key,
+    kinds: BTreeSet<Gvk>,
+    of_modules: &BTreeSet<Gvk>,
+) -> anyhow::Result<Outcome> {
     let cluster = runtimes::connect(kcp, kyma).await?;
     let fixed = EVERYWHERE.iter().chain(&REPORTING).map(|(group, version, kind)| Gvk::new(group, version, kind));
     let kinds: BTreeSet<Gvk> = fixed.chain(kinds).collect();
+    let place = format!(" in runtime {kyma}");
     let mut outcome = Outcome::default();
     let (mut has_webhooks, mut has_service) = (false, false);
     for gvk in kinds {
@@ -201,13 +213,50 @@ async fn runtime(kcp: &Cluster, pass: &Pass<'_>, kyma: &Key, kinds: BTreeSet<Gvk
             has_webhooks |= &*id.kind == "ValidatingWebhookConfiguration" && &*id.name == SKR_WEBHOOK;
             has_service |= &*id.kind == "Service" && &*id.namespace == SKR_NAMESPACE && &*id.name == SKR_WEBHOOK;
             let returned = pass.give_back(&cluster, &object, Heirs::in_runtime).await?;
-            outcome.note(&object, &format!(" in runtime {kyma}"), returned);
+            outcome.note(&object, &place, returned);
         }
+    }
+    for object in unmanaged(&cluster, of_modules).await? {
+        outcome.note(&object, &place, pass.give_back(&cluster, &object, Heirs::in_runtime).await?);
     }
     if has_webhooks && !has_service {
         outcome.uncalled.push(kyma.to_string());
     }
     Ok(outcome)
+}
+
+/// The objects that modules left in a runtime when they became unmanaged. They have lost the ownership label, and no
+/// Manifest names them. They keep the label of all objects of modules, and the annotation with their Manifest. `kinds`
+/// are those to list; those that a definition among the objects defines come in addition.
+async fn unmanaged(cluster: &Cluster, kinds: &BTreeSet<Gvk>) -> anyhow::Result<Vec<Object>> {
+    let (mut all, mut listed) = (Vec::new(), BTreeSet::new());
+    for gvk in kinds {
+        // An API server may serve several versions of one kind.
+        if listed.insert((Arc::clone(&gvk.group), Arc::clone(&gvk.kind)))
+            && let Some(kind) = cluster.kind_in_any_version(gvk).await?
+        {
+            all.extend(unmanaged_of(cluster, &kind).await?);
+        }
+    }
+    let definitions = all.iter().map(Object::id).filter(|id| &*id.kind == "CustomResourceDefinition");
+    let names: Vec<Arc<str>> = definitions.map(|id| id.name).collect();
+    for kind in cluster.kinds_of_definitions(&names).await? {
+        if listed.insert((Arc::clone(&kind.gvk.group), Arc::clone(&kind.gvk.kind))) {
+            all.extend(unmanaged_of(cluster, &kind).await?);
+        }
+    }
+    Ok(all)
+}
+
+/// The same of one kind.
+async fn unmanaged_of(cluster: &Cluster, kind: &Kind) -> anyhow::Result<Vec<Object>> {
+    let selector = format!("{}=Kyma,{}!={MANAGED_BY_SKR}", label::PART_OF, label::MANAGED_BY);
+    match cluster.list(kind, None, Some(&selector)).await {
+        Ok(found) => Ok(found.into_iter().filter(|object| object.annotation(annotation::OWNED_BY).is_some()).collect()),
+        // No module here has this kind: its objects could not have been applied.
+        Err(Error::Forbidden { .. }) => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// What stays of the webhook configuration where no agent answers. Lifecycle Manager may not have had one there.

@@ -1,7 +1,7 @@
 //! Who owns an object in a runtime. Pure.
 //!
-//! An object without our ownership label belongs to others, unless Tidegate itself removed the label. An object with
-//! the label belongs to the Manifest that it names, as long as that exists. If that was a Manifest of this runtime and
+//! An object without our ownership label belongs to others, unless Tidegate or Lifecycle Manager removed the label when
+//! the module became unmanaged. An object with the label belongs to the Manifest that it names, as long as that exists. If that was a Manifest of this runtime and
 //! is gone, its successor owns the object. What Tidegate keeps in every runtime is no Manifest's.
 //!
 //! An object that moves from one module of a runtime to another is deleted by the first and created by the second,
@@ -13,7 +13,7 @@ use tidegate_cluster::Metadata;
 use tidegate_core::{
     api::{
         Manifest,
-        names::{FIELD_MANAGER, MANAGED_BY_SKR, SKR_NAMESPACE, annotation, label},
+        names::{FIELD_MANAGER, MANAGED_BY_SKR, MODULE_MANAGER_UPSTREAM, SKR_NAMESPACE, annotation, label},
     },
     changes::{self, Verdict},
     landscape,
@@ -222,9 +222,12 @@ impl Ownership<'_> {
         None
     }
 
-    /// Whether Tidegate removed the ownership label when the module became unmanaged. Now the module is managed again.
+    /// Whether Tidegate, or Lifecycle Manager before a take-over, removed the ownership label when the module became
+    /// unmanaged. Now the module is managed again. Both leave the annotation and their field manager: a copy of such an
+    /// object, which a user made, lacks the manager.
     fn was_unmanaged(&self, metadata: &Metadata) -> bool {
-        metadata.label(label::MANAGED_BY).is_none() && self.names_us(metadata) && metadata.has_manager(FIELD_MANAGER)
+        let was_applied = || [FIELD_MANAGER, MODULE_MANAGER_UPSTREAM].iter().any(|name| metadata.has_manager(name));
+        metadata.label(label::MANAGED_BY).is_none() && self.names_us(metadata) && was_applied()
     }
 
     fn names_us(&self, metadata: &Metadata) -> bool {

@@ -247,9 +247,12 @@ async fn e22_an_unmanaged_module_leaves_its_objects() {
     stage.until_gone(&stage.kcp, "Manifest", "kcp-system", &manifest_of("cache")).await;
     stage.until("it has no owner", skr, "ConfigMap", "kyma-system", "cache-a", released).await;
     assert!(read(skr, "Thing", "kyma-system", "cache-default").await.is_some());
+    left_by_lifecycle_manager(skr).await;
     stage.commit("kymas/one.yaml", &managed);
     stage.until("it is managed again", skr, "ConfigMap", "kyma-system", "cache-a", labelled).await;
     stage.kyma_in("one", "Ready").await;
+    let map = read(skr, "ConfigMap", "kyma-system", "cache-a").await.expect("it is there");
+    assert_eq!(tidegate_core::adopt::managers(&map), ["tidegate"], "{map:#}");
     stage.commit("kymas/one.yaml", &unmanaged);
     stage.until_gone(&stage.kcp, "Manifest", "kcp-system", &manifest_of("cache")).await;
     stage.commit("kymas/one.yaml", &kyma_without_modules());
@@ -259,6 +262,25 @@ async fn e22_an_unmanaged_module_leaves_its_objects() {
         })
         .await;
     assert!(read(skr, "ConfigMap", "kyma-system", "cache-a").await.is_some(), "disabling it removes nothing");
+}
+
+/// Makes an object of the unmanaged module one that Lifecycle Manager left when it did the same.
+async fn left_by_lifecycle_manager(skr: &kube::Client) {
+    let released = read(skr, "ConfigMap", "kyma-system", "cache-a").await.expect("it is there");
+    let metadata = &released["metadata"];
+    assert!(metadata["annotations"].to_string().contains("owned-by"), "{released:#}");
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": released["data"],
+        "metadata": {
+            "name": "cache-a", "namespace": "kyma-system", "labels": metadata["labels"],
+            "annotations": metadata["annotations"],
+        },
+    });
+    delete(skr, ("v1", "ConfigMap"), "kyma-system", "cache-a").await;
+    let applier = PatchParams::apply("declarative.kyma-project.io/applier").force();
+    let maps = api(skr, ("v1", "ConfigMap"), "kyma-system").await;
+    let left = maps.patch("cache-a", &applier, &Patch::Apply(&map)).await.expect("an apply");
+    assert_eq!(left.metadata.managed_fields.map(|all| all.len()), Some(1), "no other client claims anything");
 }
 
 /// Kyma `one` with module `cache` under this policy.

@@ -74,14 +74,18 @@ const USUAL: [(&str, &str, &str); 17] = [
     ("scheduling.k8s.io", "v1", "PriorityClass"),
 ];
 
+/// Kinds that modules usually have.
+pub fn usual_kinds() -> impl Iterator<Item = Gvk> {
+    USUAL.iter().map(|(group, version, kind)| Gvk::new(group, version, kind))
+}
+
 /// The kinds to list in each runtime: those of the catalog, those that modules usually have, and those in the
 /// inventory of any Manifest of the landscape.
 pub fn kinds_left(manifests: &[Manifest]) -> Vec<Gvk> {
     let catalog = ["ModuleTemplate", "ModuleReleaseMeta"].map(|kind| Gvk::new(KYMA_GROUP, KYMA_VERSION, kind));
-    let usual = USUAL.iter().map(|(group, version, kind)| Gvk::new(group, version, kind));
     let synced = manifests.iter().filter_map(|manifest| manifest.status.as_ref()).flat_map(|status| &status.synced);
     let synced = synced.map(|synced| Gvk::new(&synced.group, &synced.version, &synced.kind));
-    let mut kinds: Vec<Gvk> = catalog.into_iter().chain(usual).chain(synced).collect();
+    let mut kinds: Vec<Gvk> = catalog.into_iter().chain(usual_kinds()).chain(synced).collect();
     kinds.sort();
     kinds.dedup_by(|one, other| one.group == other.group && one.kind == other.kind);
     kinds

@@ -189,7 +189,7 @@ fn a_runtime_that_would_lose_a_module_blocks() {
     let key = Key::new("kcp-system", "a");
     let of =
         |kyma: &Kyma| lines(&modules([(key.clone(), kyma.clone(), vec!["cache".to_owned(), "mailer".to_owned()])]));
-    assert_eq!(of(&kyma(json!({}))), ["Ready: no runtime loses a module"], "the runtime decides");
+    assert_eq!(of(&kyma(json!({}))), ["Ready: git takes no module from a runtime"], "the runtime decides");
     assert_eq!(
         of(&kyma(json!({"modules": [{"name": "cache"}]}))),
         ["Blocks: 1 runtime would lose modules that git does not name: kcp-system/a (mailer); add the modules to the \
@@ -318,6 +318,19 @@ fn what_changes_at_the_first_contact_depends_on_who_reconciled_the_runtime() {
         ]
     );
     assert_eq!(first_contact(&BTreeMap::new()), [], "a landscape of our own has had its first contacts");
+}
+
+#[test]
+fn runtimes_whose_kymas_are_being_deleted_lose_their_modules_at_the_first_contact() {
+    assert_eq!(ending(&[]), None);
+    let found: Vec<Finding> = ending(&[Key::new("kcp-system", "a")]).into_iter().collect();
+    assert_eq!(
+        lines(&found),
+        ["Note: at the first contact with 1 runtime, the daemon deletes all modules there, because its Kyma is being \
+             deleted: kcp-system/a; make sure that these modules may go: the deletion of a Kyma cannot be undone"]
+    );
+    let found = ending(&[Key::new("kcp-system", "a"), Key::new("kcp-system", "b")]).expect("a finding");
+    assert!(found.message.contains("2 runtimes, ") && found.message.contains("their Kymas are"), "{}", found.message);
 }
 
 #[test]

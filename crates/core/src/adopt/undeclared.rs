@@ -24,6 +24,8 @@ pub enum Undeclared {
     Kept(Keeper),
     /// No GitSource owns it, or another one does.
     Other,
+    /// The same, and it is being deleted already.
+    Leaving,
 }
 
 /// What keeps an object that git does not declare and that this GitSource owns.
@@ -81,7 +83,8 @@ impl Owners {
     /// What becomes of an object that git does not declare.
     pub fn decide(&self, id: &Id, object: &Object) -> Undeclared {
         if object.label(label::SOURCE) != Some(&self.label) {
-            return Undeclared::Other;
+            let is_leaving = !object.value()["metadata"]["deletionTimestamp"].is_null();
+            return if is_leaving { Undeclared::Leaving } else { Undeclared::Other };
         }
         if let Some(heir) = self.heirs.get(id) {
             return Undeclared::Kept(Keeper::Heir(heir.clone()));
@@ -159,6 +162,10 @@ pub(super) fn findings(undeclared: &BTreeMap<(Kind, Undeclared), Vec<Key>>) -> V
             Undeclared::Other => {
                 (agreeing(names.len(), "is not in git, and stays", "are not in git, and stay").to_owned(), None)
             }
+            Undeclared::Leaving => {
+                let text = "is not in git, and is being deleted already";
+                (agreeing(names.len(), text, "are not in git, and are being deleted already").to_owned(), None)
+            }
         };
         let count = counted(names.len(), "object");
         let message = format!("{count} of kind {kind} in the control plane {what}: {}", first(&names, UNDECLARED_MAX));
@@ -235,6 +242,8 @@ mod tests {
         assert_eq!(fate(&argo, Vec::new(), says), "stays, because the Argo CD Application app manages it");
         let ending = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
         assert_eq!(fate(&ending, Vec::new(), says), "is being deleted already");
+        let ending = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "labels": {label::SOURCE: "kcp-system.b"}});
+        assert_eq!(fate(&ending, Vec::new(), says), "is not in git, and is being deleted already");
     }
 
     #[test]

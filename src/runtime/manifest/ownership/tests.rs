@@ -89,9 +89,17 @@ fn what_was_handed_to_the_user_by_our_own_hand_may_be_handed_back() {
     };
     let ours = json!({annotation::OWNED_BY: "kcp-system/eu-cache"});
     assert_eq!(conflicts(metadata(json!({}), ours.clone(), &[FIELD_MANAGER, "kubectl"])), None);
-    assert_eq!(conflicts(metadata(json!({}), ours, &["kubectl"])), Some("managed by kubectl".to_owned()));
+    assert_eq!(conflicts(metadata(json!({}), ours.clone(), &["kubectl"])), Some("managed by kubectl".to_owned()));
     let theirs = json!({annotation::OWNED_BY: "kcp-system/eu-other"});
-    assert!(conflicts(metadata(json!({}), theirs, &[FIELD_MANAGER])).is_some());
+    assert!(conflicts(metadata(json!({}), theirs.clone(), &[FIELD_MANAGER])).is_some());
+    // Lifecycle Manager handed it over, before a take-over.
+    const APPLIER: &str = "declarative.kyma-project.io/applier";
+    assert_eq!(conflicts(metadata(json!({}), ours.clone(), &[APPLIER])), None);
+    assert_eq!(conflicts(metadata(json!({}), theirs, &[APPLIER])), Some(format!("managed by {APPLIER}")));
+    assert_eq!(conflicts(metadata(json!({}), json!({}), &[APPLIER])), Some(format!("managed by {APPLIER}")));
+    // Another manager of Lifecycle Manager applies no objects of modules, and a label of others is no ownership label.
+    assert!(conflicts(metadata(json!({}), ours.clone(), &["lifecycle-manager"])).is_some());
+    assert!(conflicts(metadata(json!({label::MANAGED_BY: "theirs"}), ours, &[APPLIER])).is_some());
 }
 
 #[test]
