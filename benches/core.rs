@@ -180,7 +180,6 @@ fn comparison(criterion: &mut Criterion) {
         source: &source,
         policy: &policy,
         known: None,
-        is_current: false,
         target: None,
         assumptions: &assumptions,
         settings: &settings,

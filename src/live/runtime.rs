@@ -910,7 +910,7 @@ impl<'a> RuntimeComparison<'a> {
                     }
                     match ownership {
                         Ownership::Moves(_, giver) | Ownership::Left(_, giver) => {
-                            moving.extend(found.map(|found| (found, giver.clone())))
+                            moving.extend(found.map(|found| (found, giver.clone())));
                         }
                         _ => self.outcome.found.extend(found),
                     }

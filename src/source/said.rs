@@ -72,6 +72,9 @@ pub(super) enum Cause {
     },
 }
 
+/// A file, and a line in it.
+type Position<'p> = (&'p str, u32);
+
 /// The causes that the log has already.
 #[derive(Debug, Default)]
 pub(super) struct Said(BTreeSet<Cause>);
@@ -132,7 +135,7 @@ pub(super) fn causes(
     decision: &Decision,
     confirm_by: ConfirmBy,
 ) -> BTreeSet<Cause> {
-    let mut errors: BTreeMap<(&str, u32), (&str, usize)> = BTreeMap::new();
+    let mut errors: BTreeMap<Position<'_>, (&str, usize)> = BTreeMap::new();
     for found in diagnostics.iter().filter(|found| found.severity == Severity::Error) {
         let place = found.place.as_ref().map_or(("", 0), |place| (&*place.path, place.line));
         errors.entry(place).or_insert((&found.message, 0));
@@ -147,7 +150,7 @@ pub(super) fn causes(
         errors.entry((&place.path, place.line)).or_insert((&found.message, 0)).1 += 1;
     }
     // One problem of several files, such as a reference to the same broken definition, is one cause.
-    let mut by_message: BTreeMap<&str, (Vec<(&str, u32)>, usize)> = BTreeMap::new();
+    let mut by_message: BTreeMap<&str, (Vec<Position<'_>>, usize)> = BTreeMap::new();
     for (place, (message, held_back)) in errors {
         let (places, sum) = by_message.entry(message).or_default();
         places.push(place);
@@ -179,7 +182,7 @@ pub(super) fn causes(
 }
 
 /// The cause of a problem at some places, in order. No place is one without a file.
-fn error(message: &str, places: &[(&str, u32)], held_back: usize) -> Cause {
+fn error(message: &str, places: &[Position<'_>], held_back: usize) -> Cause {
     let files = places.iter().map(|(path, _)| path).filter(|path| !path.is_empty()).collect::<BTreeSet<_>>().len();
     let (path, line) = places.first().copied().unwrap_or_default();
     let others = places.get(1..).unwrap_or_default();

@@ -244,7 +244,8 @@ async fn a_paused_manifest_of_a_former_name_stays_as_predicted() {
     }
 }
 
-/// Its objects stay, and so does the Kyma, until the label is gone. Everything else of the runtime goes.
+/// Its objects stay, and so does the Kyma, until the label is gone. Everything else of the runtime goes. Afterwards,
+/// nothing more is predicted.
 async fn a_paused_manifest_of_a_kyma_that_goes_keeps_all_as_predicted() {
     for (module, more) in [
         ("alpha", &[][..]),
@@ -257,12 +258,21 @@ async fn a_paused_manifest_of_a_kyma_that_goes_keeps_all_as_predicted() {
         ("must", &[Change::BumpMandatory]),
         ("must", &[Change::DropMandatory]),
     ] {
-        paused("two", module, Repo::new(Some(1), false), &[&[Change::RemoveKyma][..], more].concat()).await;
+        let trial = paused("two", module, Repo::new(Some(1), false), &[&[Change::RemoveKyma][..], more].concat()).await;
+        let path = trial.stage.repository.path().to_str().expect("UTF-8").to_owned();
+        let again = trial.predicted(&["diff", &path, "--live"], "it is paused").await;
+        assert!(
+            again.now.is_empty() && again.confirmed.is_empty(),
+            "{module} {more:?}: {:?} {:?}",
+            again.now,
+            again.confirmed
+        );
+        assert!(read(&trial.stage.kcp, "Kyma", "kcp-system", "two").await.is_some(), "{module} {more:?}");
     }
 }
 
 /// Changes while the Manifest of a module of a Kyma is paused.
-async fn paused(kyma: &str, module: &str, repo: Repo, changes: &[Change]) {
+async fn paused(kyma: &str, module: &str, repo: Repo, changes: &[Change]) -> Trial {
     let mut trial = Trial::begin(repo).await;
     let name = plan::manifest_name(kyma, &format!("example.org/module/{module}"), module);
     let api: kube::Api<Manifest> = kube::Api::namespaced(trial.stage.kcp.clone(), "kcp-system");
@@ -270,6 +280,7 @@ async fn paused(kyma: &str, module: &str, repo: Repo, changes: &[Change]) {
     api.patch(&name, &PatchParams::default(), &Patch::Merge(label)).await.expect("a patch");
     trial.stage.rests().await;
     trial.change(changes, &format!("the Manifest of {module} of {kyma} is paused, and {changes:?}")).await;
+    trial
 }
 
 /// The Manifest of the new name takes over what the one of the former name has, and then prunes what the module lost.
