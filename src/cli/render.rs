@@ -106,6 +106,8 @@ struct Waiting {
     waits_for: Vec<Value>,
 }
 
+/// Length of an unknown name in a file for `--assume` that an error shows.
+const PLACEHOLDER_SHOWN_MAX: usize = 100;
 /// More text than this is not kept in memory.
 const LATER_BYTES_MAX: usize = 512 * 1024;
 
@@ -356,10 +358,16 @@ pub(super) fn read_assumptions(path: &Path) -> anyhow::Result<Assumptions> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
     let assumptions: Assumptions = match yaml::read_own(&text) {
         Ok(assumptions) => assumptions,
-        Err(error) => bail!("{shown}:{}: {}", error.line, error.message),
+        // It may be another file, with secrets.
+        Err(error) => bail!("{shown}:{}: {}", error.line, yaml::without_values(&error.message)),
     };
     match assumptions.unknown_key() {
-        Some(key) => bail!("{shown}: unknown placeholder `{key}`: `tidegate render -o json` lists all under `unknown`"),
+        Some(key) => {
+            let is_plain =
+                key.len() <= PLACEHOLDER_SHOWN_MAX && key.chars().all(|c| c.is_alphanumeric() || " -_./".contains(c));
+            let named = if is_plain { format!("`{key}`") } else { "in this file".to_owned() };
+            bail!("{shown}: unknown placeholder {named}: `tidegate render -o json` lists all under `unknown`")
+        }
         None => Ok(assumptions),
     }
 }

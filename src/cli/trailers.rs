@@ -5,6 +5,8 @@
 
 /// How lines begin that git writes itself.
 const GENERATED: [&str; 2] = ["Signed-off-by: ", "(cherry picked from commit "];
+/// White space, as git knows it. Other white space would hide that a paragraph goes on.
+const SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 /// The beginning of a comment.
 const COMMENT: char = '#';
 
@@ -35,9 +37,9 @@ pub(super) fn lines_named(message: &str, name: &str) -> usize {
 
 /// The lines of the paragraph with trailers; none if there is no such paragraph.
 fn block(message: &str) -> Vec<&str> {
-    let lines: Vec<&str> = message.trim().lines().collect();
+    let lines: Vec<&str> = message.trim_matches(SPACE).lines().collect();
     // The first paragraph is the subject, whatever it looks like.
-    let Some(blank) = lines.iter().rposition(|line| line.trim().is_empty()) else { return Vec::new() };
+    let Some(blank) = lines.iter().rposition(|line| line.trim_matches(SPACE).is_empty()) else { return Vec::new() };
     let block = &lines[blank + 1..];
     let (mut trailers, mut others, mut is_generated, mut is_open) = (0, 0, false, false);
     for line in block {
@@ -56,7 +58,7 @@ fn block(message: &str) -> Vec<&str> {
 }
 
 fn is_indented(line: &str) -> bool {
-    line.starts_with(|c: char| c.is_ascii_whitespace())
+    line.starts_with(SPACE)
 }
 
 /// `Name: value`: letters, digits and `-`, then perhaps white space, then the colon.
@@ -108,6 +110,8 @@ mod tests {
         check_both("subject\n\nsee\n  A: one\n", &[]);
         check_both("subject\n\nB: x\n  A: one\n", &[("B", "x A: one")]);
         check("subject\n\nA: one\n---\nmore\n", &[]);
+        check_both("subject\n\u{a0}\nA: one\n", &[]);
+        check_both("subject\n\nA: one\n\n\u{a0}\n", &[]);
     }
 
     #[test]

@@ -201,7 +201,9 @@ pub(crate) async fn compare_runtime(
     }
     if is_skipped(kyma) && !baseline.intent.gone.contains(key) {
         let place = baseline.wanted.place(definition::Kind::Kyma, key);
-        let held = Held { runtimes: [key.clone()].into(), place, ..Held::runtime_suspended() };
+        let declared = baseline.wanted.definitions.good.get(&(definition::Kind::Kyma, key.clone()));
+        let suspended = Held::runtime_suspended(declared.map(|declared| &**declared));
+        let held = Held { runtimes: [key.clone()].into(), place, ..suspended };
         let outcome = Outcome { held: vec![held], ..Outcome::default() };
         return Ok(RuntimeResult { outcome, suspended: true, ..RuntimeResult::default() });
     }

@@ -594,7 +594,7 @@ fn a_bad_landscape_file_is_one_sentence_with_its_line() {
     let file =
         stage.beside("landscape.yaml", "apiVersion: tidegate.dev/v1alpha1\nkind: Landscape\nwritten: now\nkymas: []\n");
     let error = stage.error(&["--landscape", &file]);
-    assert!(error.contains("landscape.yaml:1: `now` is not an RFC 3339 timestamp"), "{error}");
+    assert!(error.contains("landscape.yaml:1: `written` is not an RFC 3339 timestamp"), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
 }
 

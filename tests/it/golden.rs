@@ -207,6 +207,14 @@ fn assumptions_take_the_place_of_what_is_unknown() {
     assert_eq!(output.status.code(), Some(2));
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(message.contains("unknown placeholder `gateway host`"), "{message}");
+
+    // A file that is named by mistake is not quoted.
+    for wrong in ["TOKEN=hunter2\n", "https://user:hunter2@example.org: x\n", "[hunter2]\n"] {
+        fs::write(&file, wrong).unwrap();
+        let output = tidegate(&["render", EXAMPLE, "--assume", file.to_str().unwrap()]);
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && !message.contains("hunter2"), "{message}");
+    }
 }
 
 #[test]

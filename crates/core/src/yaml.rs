@@ -17,7 +17,7 @@ mod write;
 use serde_json::{Map, Value};
 
 pub use self::{
-    own::{OwnError, read_own},
+    own::{OwnError, read_own, without_values},
     positions::{Indexed, Positions},
     read::{Scalar, decode, parse, parse_each, scalars},
     write::to_string,

@@ -12,7 +12,7 @@ use tidegate_core::{
         KYMA_GROUP, ModuleReleaseMeta,
         names::{annotation, label},
     },
-    definition::{Kind, Withheld},
+    definition::{Definition, Kind, Withheld},
     diagnostic::{Diagnostic, Place, Severity},
     intake::{self, ConfirmBy, Id, WaitingRemoval},
     landscape::{Idle, SourceName},
@@ -714,8 +714,15 @@ impl Held {
         }
     }
 
-    /// A runtime that a label of its Kyma suspends. The caller adds the runtime.
-    pub fn runtime_suspended() -> Held {
+    /// A runtime that a label of its Kyma suspends: that of `definition`, or one in the control plane. The caller adds
+    /// the runtime.
+    pub fn runtime_suspended(definition: Option<&Definition>) -> Held {
+        let label = definition.and_then(|definition| definition.object.label(label::SKIP_RECONCILIATION));
+        let hint = match label.is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+            // `tidegate resume` refuses it: the next pass would suspend it again.
+            true => "remove the label from the Kyma in git to resume it",
+            false => "run `tidegate resume` to resume it",
+        };
         Held {
             why: Why::Suspended,
             module: String::new(),
@@ -724,7 +731,7 @@ impl Held {
                 "the label {} suspends the Kyma: nothing changes in its runtime, and it is not compared",
                 label::SKIP_RECONCILIATION
             ),
-            hint: Some("run `tidegate resume` to resume it".to_owned()),
+            hint: Some(hint.to_owned()),
             place: None,
         }
     }

@@ -148,7 +148,9 @@ fn explain(code: &str) -> (&'static str, &'static str) {
         "held/rollout" => ("a version that spreads step by step", ""),
         "held/unconfirmed" => ("a change that waits for a confirmation", "see the message"),
         "held/adopted" => ("a runtime that stays as Lifecycle Manager left it", "run `tidegate adopt take --finish`"),
-        "held/suspended" => ("a suspended runtime or source", "run `tidegate resume` to resume it"),
+        "held/suspended" => {
+            ("a suspended runtime or source", "run `tidegate resume`, or change git if it is suspended there")
+        }
         "held/kept" => ("an object that is no longer declared but not deleted", "see the message"),
         "held/kept-before" => ("an object that an earlier revision no longer declared and that is kept", ""),
         "not-known" => {

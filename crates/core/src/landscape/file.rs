@@ -244,9 +244,7 @@ fn json<T: Serialize>(value: &T) -> String {
 
 fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Time, D::Error> {
     let text = String::deserialize(deserializer)?;
-    text.parse()
-        .map(Time)
-        .map_err(|_| D::Error::custom(format!("`{}` is not an RFC 3339 timestamp", yaml::short(&text))))
+    text.parse().map(Time).map_err(|_| D::Error::custom("`written` is not an RFC 3339 timestamp"))
 }
 
 fn api_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
@@ -262,14 +260,14 @@ fn exactly<'de, D: Deserializer<'de>>(deserializer: D, field: &str, expected: &s
     if found == expected {
         return Ok(found);
     }
-    Err(D::Error::custom(format!("`{field}` is `{}`; expected `{expected}`", yaml::short(&found))))
+    Err(D::Error::custom(format!("`{field}` is not `{expected}`")))
 }
 
 fn subdomain<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let text = String::deserialize(deserializer)?;
     match check_subdomain(&text) {
         Ok(()) => Ok(text),
-        Err(error) => Err(D::Error::custom(format!("`{}`: {error}", yaml::short(&text)))),
+        Err(error) => Err(D::Error::custom(format!("invalid name: {error}"))),
     }
 }
 
@@ -689,7 +687,8 @@ impl LandscapeFile {
     ///
     /// # Errors
     ///
-    /// Fails if the text is neither, has unknown fields, or contains a Kyma twice.
+    /// Fails if the text is neither, has unknown fields, or contains a Kyma twice. The error quotes no value: the text
+    /// may be another file, with secrets.
     pub fn parse(text: &str) -> Result<LandscapeFile, ReadError> {
         if text.trim_start().starts_with('{') {
             // JSON is several times faster to read, which matters for thousands of Kymas.
@@ -697,10 +696,11 @@ impl LandscapeFile {
                 let line = error.line();
                 let message = error.to_string();
                 let end = message.rfind(" at line ").unwrap_or(message.len());
-                ReadError { line, message: message[..end].to_owned() }
+                ReadError { line, message: yaml::without_values(&message[..end]) }
             });
         }
-        yaml::read_own(text).map_err(|error| ReadError { line: error.line as usize, message: error.message })
+        yaml::read_own(text)
+            .map_err(|error| ReadError { line: error.line as usize, message: yaml::without_values(&error.message) })
     }
 
     /// Writes JSON with one Kyma a line.
@@ -1143,13 +1143,33 @@ kymas:
 
     #[test]
     fn bad_files_are_refused_in_one_sentence() {
-        check_error(&FILE.replace("v1alpha1", "v9"), 2, "`apiVersion` is `tidegate.dev/v9`");
-        check_error(&FILE.replace("\"Landscape\"", "\"Secret\""), 3, "`kind` is `Secret`");
-        check_error(&FILE.replace("2026-11-20T10:00:00Z", "yesterday"), 4, "yesterday");
+        check_error(&FILE.replace("v1alpha1", "v9"), 2, "`apiVersion` is not `tidegate.dev/v1alpha1`");
+        check_error(&FILE.replace("\"Landscape\"", "\"Secret\""), 3, "`kind` is not `Landscape`");
+        check_error(&FILE.replace("2026-11-20T10:00:00Z", "yesterday"), 4, "`written` is not an RFC 3339 timestamp");
         check_error(&FILE.replace("\"managed\"", "\"manged\""), 6, "unknown field `manged`");
         check_error(&FILE.replace("\"name\":\"b\"", "\"name\":\"B\""), 7, "`B` is not allowed in a name");
         check_error(&FILE.replace("\"name\":\"b\"", "\"name\":\"a\""), 9, "Kyma kcp-system/a is in the file twice");
         check_error("kind: Landscape\nkymas: [\n", 3, "");
         check_error("", 1, "missing field");
+    }
+
+    /// A script, a certificate or a configuration that is named by mistake.
+    #[test]
+    fn a_wrong_file_is_not_quoted() {
+        for text in [
+            "import hush, hush\n",
+            "export HUSH=\"hush: hush\"\n",
+            "- hush\n- hush: 5\n",
+            "\"hush\"",
+            "{\"hush hush\": 1}",
+            "apiVersion: hush\n",
+            "kind: hush\n",
+            "written: hush\n",
+            "kymas: hush\n",
+            "kymas: [{namespace: Hush}]\n",
+        ] {
+            let message = LandscapeFile::parse(text).unwrap_err().message;
+            assert!(!message.to_ascii_lowercase().contains("hush"), "{message}");
+        }
     }
 }

@@ -299,3 +299,27 @@ fn scalars_of_a_text_that_is_no_definition_are_found_with_their_keys() {
     assert_eq!(scalars("[1, 2, 3]", 2).len(), 2);
     assert!(scalars("[1]", 2)[0].is_number);
 }
+
+#[test]
+fn messages_about_a_wrong_file_quote_no_value() {
+    for (message, expected) in [
+        (
+            r#"invalid type: string "import a \"hush\"", expected struct A"#,
+            r#"invalid type: string "…", expected struct A"#,
+        ),
+        ("invalid type: integer `80821`, expected a string", "invalid type: integer `…`, expected a string"),
+        (
+            "a[0]: invalid value: character `'`, expected a boolean",
+            "a[0]: invalid value: character `…`, expected a boolean",
+        ),
+        ("unknown field `manged`, expected `a` or `b`", "unknown field `manged`, expected `a` or `b`"),
+        ("unknown field `a` hush `b`, expected `a`", "unknown field `…`, expected `a`"),
+        ("unknown field `export A=\"hush`, there are no fields", "unknown field `…`, there are no fields"),
+        ("unknown variant `hush`, expected one of `a`, `b`", "unknown variant `…`, expected one of `a`, `b`"),
+        ("missing field `kind`", "missing field `kind`"),
+        ("expected `,` or `}`", "expected `,` or `}`"),
+        ("invalid type: string \"hush", "invalid type: string \"…"),
+    ] {
+        assert_eq!(without_values(message), expected);
+    }
+}

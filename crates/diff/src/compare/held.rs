@@ -3,6 +3,7 @@
 use super::{Comparison, Runtime, Seen};
 use tidegate_core::{
     api::ModuleReleaseMeta,
+    definition::Definition,
     diagnostic::Place,
     object::ObjectId,
     plan::{Refusal, Wait},
@@ -56,9 +57,9 @@ impl HeldBy {
         }
     }
 
-    /// A suspended runtime.
-    pub(super) fn suspended() -> HeldBy {
-        let Held { why, module, message, hint, .. } = Held::runtime_suspended();
+    /// A suspended runtime, and the definition of its Kyma.
+    pub(super) fn suspended(definition: Option<&Definition>) -> HeldBy {
+        let Held { why, module, message, hint, .. } = Held::runtime_suspended(definition);
         HeldBy { module, why, message, hint }
     }
 

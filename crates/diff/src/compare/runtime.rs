@@ -92,7 +92,8 @@ fn look_once(comparison: &Comparison<'_>, key: &Key, runtime: Runtime, seen: &mu
     let place = || comparison.place_of(&(Kind::Kyma, key.clone()));
     // A runtime that is removed is removed even if it is suspended.
     if new.as_ref().is_some_and(|new| is_suspended(comparison, key, old.as_ref(), new)) {
-        seen.hold(HeldBy::suspended(), &[runtime], place);
+        let definition = comparison.new.definition(Kind::Kyma, key);
+        seen.hold(HeldBy::suspended(definition.map(|definition| &**definition)), &[runtime], place);
         seen.suspended += 1;
         return;
     }

@@ -987,13 +987,16 @@ fn a_runtime_that_is_left_alone_changes_in_nothing() {
     let found = report(&old, &old.clone().release("1.1.0", "1.1.0"));
     assert!(found.differences.iter().all(|one| one.target == Side::ControlPlane), "{:?}", script(&found));
     check_held(&found, &[(Why::Suspended, "", 1)]);
+    assert_eq!(found.held[0].hint.as_deref(), Some("remove the label from the Kyma in git to resume it"));
     assert_eq!((found.runtimes.total, found.runtimes.compared), (1, 0), "it is not compared anywhere");
     assert_eq!(found.moves[0].runtimes, 0);
     // The same applies to a runtime that a user suspended in the cluster, until git removes the label.
     let known = r#"{"apiVersion": "tidegate.dev/v1alpha1", "kind": "Landscape", "written": "2026-01-01T00:00:00Z", "kymas": [
         {"namespace": "kcp-system", "name": "one", "channel": "regular", "labels": {"operator.kyma-project.io/skip-reconciliation": "true"}}]}"#;
     let suspended = World { known: Some(known), ..world().release("1.1.0", "1.1.0") };
-    check_held(&report(&world(), &suspended), &[(Why::Suspended, "", 1)]);
+    let found = report(&world(), &suspended);
+    check_held(&found, &[(Why::Suspended, "", 1)]);
+    assert_eq!(found.held[0].hint.as_deref(), Some("run `tidegate resume` to resume it"));
     check_held(&report(&old, &suspended), &[]);
     // A runtime that is removed is removed even if it is suspended.
     let gone = report(&old, &old.clone().without("kymas/one.yaml"));
