@@ -338,6 +338,12 @@ impl Outcome {
         }
         let (changed, unchanged) = (counted(self.changed, "object"), self.unchanged);
         say!("{changed} {verb}given back, {unchanged} had nothing of Tidegate");
+        if !self.unreached.is_empty() {
+            let (count, has) =
+                (counted(self.unreached.len(), "runtime"), agreeing(self.unreached.len(), "has", "have"));
+            let was = agreeing(self.unreached.len(), "was", "were");
+            say!("{count} {has} no access Secret and {was} never reached: {}", few(&self.unreached));
+        }
         let lines = self.understood();
         if !lines.is_empty() {
             say!("what only Tidegate understands {verb}removed:", verb = if is_written { "was " } else { verb });
