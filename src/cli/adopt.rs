@@ -492,6 +492,10 @@ pub async fn take(arguments: &TakeArguments, network: &Network) -> anyhow::Resul
     let cause = Cause::trigger("adopt take");
     let (to_hold, to_claim) = (facts.to_hold(), facts.to_claim());
     let (stored, marked) = if *yes {
+        // Before anything is written: its holder may run all the same.
+        if let Some(ended) = &facts.ended {
+            write::wait_for_silence(&cluster, ended).await?;
+        }
         // First, so that no daemon meets a runtime that is marked later.
         write::hold(&cluster, &cause, &to_hold).await?;
         // Before they are stored again, which would change the version that was read. This stores them as well.
