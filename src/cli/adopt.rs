@@ -514,7 +514,8 @@ pub async fn take(arguments: &TakeArguments, network: &Network) -> anyhow::Resul
     Ok(Ok(Taken { stored, marked, claimed: to_claim.len(), held: to_hold.len(), freed, source }))
 }
 
-/// Ends the adoption of runtimes, or says which. Returns the finding that blocks it.
+/// Ends the adoption of runtimes, or says which. Returns the finding that blocks it. Reads no repository, and refuses
+/// arguments that select one.
 ///
 /// May be dropped at any `await` and run again.
 ///
@@ -523,6 +524,12 @@ pub async fn take(arguments: &TakeArguments, network: &Network) -> anyhow::Resul
 /// Fails if the control plane cannot be read, or if it refuses a write.
 pub async fn finish(arguments: &TakeArguments, network: &Network) -> anyhow::Result<Result<Finished, Vec<Finding>>> {
     let TakeArguments { repository, landscape, limit, yes, .. } = arguments;
+    // It would look as if only the runtimes of this repository were finished.
+    if let Some(what) = repository.selected_by() {
+        bail!(
+            "--finish reads no repository and finishes the runtimes of a namespace: omit {what}, and use -n and --limit"
+        );
+    }
     let cluster = connect(&landscape.access, network).await?;
     read::check_namespaces(&cluster, repository.namespaces()).await?;
     let blocking = finish::blocking(&cluster, repository.namespaces()).await?;

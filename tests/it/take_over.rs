@@ -38,10 +38,12 @@ async fn run(stage: &Stage, arguments: &[&str]) -> (String, i32) {
     (text, output.status.code().expect("an exit code"))
 }
 
-/// `adopt plan` or `adopt take` with the repository of the stage.
+/// `adopt plan` or `adopt take` with the repository of the stage, which `--finish` does not read.
 async fn adopt(stage: &Stage, arguments: &[&str]) -> (String, i32) {
     let path = stage.repository.path().to_string_lossy().into_owned();
-    run(stage, &[&["adopt"], arguments, &[&path]].concat()).await
+    let path = [path.as_str()];
+    let path: &[&str] = if arguments.contains(&"--finish") { &[] } else { &path };
+    run(stage, &[&["adopt"], arguments, path].concat()).await
 }
 
 /// A stage without a daemon. The control plane has all definitions of the repository, by another client.

@@ -116,8 +116,7 @@ async fn without_all_kinds_no_command_is_ready_and_an_observer_ends() {
     let advice = "apply what `tidegate crds` prints";
     let check = async |missing: &str, of_definitions: &str| {
         let not_served = format!("the control plane does not serve {missing}: ");
-        let path = place.repository().display().to_string();
-        for command in [&["adopt", "release", "--yes"] as &[&str], &["adopt", "take", "--finish", "--yes", &path]] {
+        for command in [&["adopt", "release", "--yes"] as &[&str], &["adopt", "take", "--finish", "--yes"]] {
             let (text, errors, code) = place.run(command).await;
             assert_eq!(code, 1, "{command:?}: {text}{errors}");
             assert!(text.starts_with(&format!("blocks  {not_served}")) && text.contains(advice), "{command:?}: {text}");
