@@ -338,6 +338,12 @@ impl Outcome {
         }
         let (changed, unchanged) = (counted(self.changed, "object"), self.unchanged);
         say!("{changed} {verb}given back, {unchanged} had nothing of Tidegate");
+        if !self.unreached.is_empty() {
+            let (count, has) =
+                (counted(self.unreached.len(), "runtime"), agreeing(self.unreached.len(), "has", "have"));
+            let was = agreeing(self.unreached.len(), "was", "were");
+            say!("{count} {has} no access Secret and {was} never reached: {}", few(&self.unreached));
+        }
         let lines = self.understood();
         if !lines.is_empty() {
             say!("what only Tidegate understands {verb}removed:", verb = if is_written { "was " } else { verb });
@@ -486,6 +492,10 @@ pub async fn take(arguments: &TakeArguments, network: &Network) -> anyhow::Resul
     let cause = Cause::trigger("adopt take");
     let (to_hold, to_claim) = (facts.to_hold(), facts.to_claim());
     let (stored, marked) = if *yes {
+        // Before anything is written: its holder may run all the same.
+        if let Some(ended) = &facts.ended {
+            write::wait_for_silence(&cluster, ended).await?;
+        }
         // First, so that no daemon meets a runtime that is marked later.
         write::hold(&cluster, &cause, &to_hold).await?;
         // Before they are stored again, which would change the version that was read. This stores them as well.
@@ -504,7 +514,8 @@ pub async fn take(arguments: &TakeArguments, network: &Network) -> anyhow::Resul
     Ok(Ok(Taken { stored, marked, claimed: to_claim.len(), held: to_hold.len(), freed, source }))
 }
 
-/// Ends the adoption of runtimes, or says which. Returns the finding that blocks it.
+/// Ends the adoption of runtimes, or says which. Returns the finding that blocks it. Reads no repository, and refuses
+/// arguments that select one.
 ///
 /// May be dropped at any `await` and run again.
 ///
@@ -513,6 +524,12 @@ pub async fn take(arguments: &TakeArguments, network: &Network) -> anyhow::Resul
 /// Fails if the control plane cannot be read, or if it refuses a write.
 pub async fn finish(arguments: &TakeArguments, network: &Network) -> anyhow::Result<Result<Finished, Vec<Finding>>> {
     let TakeArguments { repository, landscape, limit, yes, .. } = arguments;
+    // It would look as if only the runtimes of this repository were finished.
+    if let Some(what) = repository.selected_by() {
+        bail!(
+            "--finish reads no repository and finishes the runtimes of a namespace: omit {what}, and use -n and --limit"
+        );
+    }
     let cluster = connect(&landscape.access, network).await?;
     read::check_namespaces(&cluster, repository.namespaces()).await?;
     let blocking = finish::blocking(&cluster, repository.namespaces()).await?;

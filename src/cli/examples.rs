@@ -20,7 +20,7 @@ const EXAMPLES: &[Examples] = &[
         &[
             ("Before: what stands in the way", "tidegate adopt plan landscape"),
             ("Take the landscape over, once Lifecycle Manager is stopped", "tidegate adopt take landscape --yes"),
-            ("Later: replace the agents in the runtimes", "tidegate adopt take landscape --finish --yes"),
+            ("Later: replace the agents in the runtimes", "tidegate adopt take --finish --yes"),
             ("Give it back", "tidegate adopt release --yes"),
             ("Take kcp landscapes over, once kcp-operator is stopped", "tidegate adopt kcp --yes"),
         ],

@@ -70,6 +70,16 @@ impl Repository {
     pub(super) fn namespaces(&self) -> &[String] {
         &self.counting.namespaces
     }
+
+    /// What the user typed to select a repository; none if it is the default.
+    pub(super) fn selected_by(&self) -> Option<&'static str> {
+        match self {
+            Repository { path, .. } if path != Path::new(".") => Some("PATH"),
+            Repository { rev: Some(_), .. } => Some("--rev"),
+            Repository { counting: Counting { source_file: Some(_), .. }, .. } => Some("--source-file"),
+            Repository { .. } => None,
+        }
+    }
 }
 
 /// A repository that was read.

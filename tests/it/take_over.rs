@@ -39,10 +39,12 @@ async fn run(stage: &Stage, arguments: &[&str]) -> (String, i32) {
     (text, output.status.code().expect("an exit code"))
 }
 
-/// `adopt plan` or `adopt take` with the repository of the stage.
+/// `adopt plan` or `adopt take` with the repository of the stage, which `--finish` does not read.
 async fn adopt(stage: &Stage, arguments: &[&str]) -> (String, i32) {
     let path = stage.repository.path().to_string_lossy().into_owned();
-    run(stage, &[&["adopt"], arguments, &[&path]].concat()).await
+    let path = [path.as_str()];
+    let path: &[&str] = if arguments.contains(&"--finish") { &[] } else { &path };
+    run(stage, &[&["adopt"], arguments, path].concat()).await
 }
 
 /// A stage without a daemon. The control plane has all definitions of the repository, by another client.
@@ -557,6 +559,7 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
 
     let (text, _) = adopt(&stage, &["take"]).await;
     assert!(text.contains("1 object would be stored again, 6 definitions would be marked"), "{text}");
+    a_running_holder_ends_it_before_its_first_write(&stage, &lease).await;
     let (text, code) = adopt(&stage, &["take", "--yes"]).await;
     assert!(code == 0 && text.contains("1 object stored again, 6 definitions marked"), "{text}");
     assert!(text.contains("the Lease of klm-1_x, which has ended, is released\n"), "{text}");
@@ -674,6 +677,32 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
         if found["data"] == json!({"new": "one"}) { Ok(()) } else { Err(found["data"].to_string()) }
     })
     .await;
+}
+
+/// A process whose clock is behind renews the Lease with old times: nothing is written beside it.
+async fn a_running_holder_ends_it_before_its_first_write(stage: &Stage, lease: &Value) {
+    let leases = harness::api_of(&stage.kcp, lease).await.expect("a kind that is served");
+    let renews = async {
+        for count in 0_u32.. {
+            let renewal = json!({"metadata": {"annotations": {"renewals": count.to_string()}}});
+            leases.patch(LEASE, &PatchParams::default(), &Patch::Merge(&renewal)).await.expect("a patch");
+            tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        }
+    };
+    let mark = stage.landscape.kcp.mark();
+    let (text, code) = tokio::select! {
+        said = adopt(stage, &["take", "--yes"]) => said,
+        () = renews => unreachable!("it renews until the command has ended"),
+    };
+    let waits = "waiting for 15 s, because klm-1_x runs if it renews the Lease\n";
+    let ends = "error: klm-1_x runs, because it has renewed the Lease: stop it, and run the command again\n";
+    assert!(code == 2 && text.contains(waits) && text.ends_with(ends), "{code} {text}");
+    let writes = stage.landscape.kcp.records_since(mark).into_iter().filter(tidegate_testbed::Record::is_write);
+    let others: Vec<String> = writes
+        .filter(|record| !record.resource.starts_with("leases"))
+        .map(|record| format!("{} {} {}", record.verb, record.resource, record.name))
+        .collect();
+    assert_eq!(others, Vec::<String>::new());
 }
 
 /// Has Lifecycle Manager apply the only Manifest of module `cache` with its objects in a registry. Returns the source

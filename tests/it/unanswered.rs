@@ -14,7 +14,7 @@ const COMMANDS: &[&[&str]] = &[
     &["adopt", "kcp", "--yes"],
     &["adopt", "plan", "REPOSITORY"],
     &["adopt", "take", "--yes", "REPOSITORY"],
-    &["adopt", "take", "--finish", "--yes", "REPOSITORY"],
+    &["adopt", "take", "--finish", "--yes"],
     &["adopt", "release", "--yes"],
     &["adopt", "from-flux"],
     &["adopt", "from-argocd"],

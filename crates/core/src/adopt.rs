@@ -553,6 +553,15 @@ pub fn contact(kyma: &Kyma) -> Option<Contact> {
     Some(if conditions.is_empty() { Contact::New } else { Contact::Left })
 }
 
+/// Whether a controller may have reached the runtime of a Kyma. Tidegate's condition says so until the Kyma is given
+/// back, and Lifecycle Manager's afterwards: it is unknown until the first contact, and then keeps the last result.
+pub fn was_reached(kyma: &Kyma) -> bool {
+    let conditions = kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let crds = conditions::find(conditions, conditions::kyma::Type::CrdsSync.as_str());
+    conditions::find(conditions, conditions::APPLIED).is_some()
+        || crds.is_some_and(|crds| crds.status != conditions::Status::Unknown.as_str())
+}
+
 /// Whether the runtime of a Kyma is to stay as Lifecycle Manager left it: its status is Lifecycle Manager's, and
 /// Tidegate has not reconciled it yet.
 pub fn may_be_held(kyma: &Kyma) -> bool {

@@ -13,7 +13,7 @@ use tidegate_cluster::{Cause, Cluster, Error, Heirs, Kind, Return};
 use tidegate_core::{
     adopt::{self, Finding, Level},
     api::{
-        KYMA_GROUP, KYMA_VERSION,
+        KYMA_GROUP, KYMA_VERSION, Kyma,
         manifest::SyncedObject,
         names::{GATEWAY_SECRET, MANAGED_BY_SKR, SKR_NAMESPACE, SKR_WEBHOOK, annotation, label},
     },
@@ -23,7 +23,10 @@ use tidegate_core::{
     words::{agreeing, counted, few},
 };
 
-use super::{read, runtimes};
+use super::{
+    read,
+    runtimes::{self, NoSecret},
+};
 use crate::gateway::pki::object;
 
 /// What was given back.
@@ -39,6 +42,8 @@ pub struct Outcome {
     pub left: Vec<String>,
     /// The names of runtimes that were not asked.
     pub skipped: Vec<String>,
+    /// The names of runtimes that have no access Secret, and that no controller has reached.
+    pub unreached: Vec<String>,
     /// The names of runtimes with a webhook configuration, and no agent that it calls.
     pub uncalled: Vec<String>,
     /// What the user must know, one sentence each.
@@ -146,21 +151,26 @@ pub(super) async fn run(
         outcome.skipped = kymas.iter().map(|kyma| read::key_of(kyma).to_string()).collect();
     } else {
         let all = kymas.iter().map(|kyma| {
-            let key = read::key_of(kyma);
-            let kinds = kinds.remove(&key).unwrap_or_default();
-            (key, kinds)
+            let (key, kinds) = (read::key_of(kyma), kinds.remove(&read::key_of(kyma)));
+            let is_unreached = kinds.is_none() && is_unreached(kyma);
+            (key, kinds.unwrap_or_default(), is_unreached)
         });
         let passes = stream::iter(all.collect::<Vec<_>>())
-            .map(async |(key, kinds)| (runtime(kcp, &pass, &key, kinds, &of_modules).await, key))
+            .map(async |(key, kinds, is_unreached)| {
+                (runtime(kcp, &pass, &key, kinds, &of_modules).await, key, is_unreached)
+            })
             .buffer_unordered(runtimes::AT_ONCE);
         let found: Vec<_> = passes.collect().await;
-        for (result, key) in found {
+        for (result, key, is_unreached) in found {
             match result {
                 Ok(of_runtime) => outcome.add(of_runtime),
+                // No controller could write to it, so it has nothing of Tidegate.
+                Err(error) if is_unreached && error.is::<NoSecret>() => outcome.unreached.push(key.to_string()),
                 Err(error) => outcome.left.push(format!("runtime {key} is not given back: {error:#}")),
             }
         }
         outcome.left.sort();
+        outcome.unreached.sort();
     }
     let istio = [istio.to_owned()];
     let certificates = [Backend::CertManager, Backend::Gardener].into_iter().filter_map(object::kind);
@@ -188,6 +198,11 @@ pub(super) async fn run(
         ));
     }
     Ok(outcome)
+}
+
+/// Whether no controller has reached the runtime of a Kyma. One that cannot be read does not say so.
+fn is_unreached(kyma: &Object) -> bool {
+    serde_json::from_value::<Kyma>(kyma.value().clone()).is_ok_and(|kyma| !adopt::was_reached(&kyma))
 }
 
 /// Gives a runtime back. Its Manifests have objects of `kinds`, and modules of the landscape have some of `of_modules`.

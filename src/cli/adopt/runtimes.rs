@@ -17,6 +17,11 @@ use tidegate_core::{
 /// Runtimes at a time.
 pub(super) const AT_ONCE: usize = 16;
 
+/// A Kyma without an access Secret.
+#[derive(Debug, thiserror::Error)]
+#[error("it has no access Secret")]
+pub(super) struct NoSecret;
+
 /// What these runtimes have of these kinds with the ownership label: one list of metadata a kind.
 pub(super) async fn labelled(kcp: &Cluster, kymas: &BTreeSet<Key>, kinds: &[Gvk]) -> BTreeMap<Key, Answer> {
     let ask =
@@ -45,14 +50,15 @@ pub(super) fn selector() -> String {
     format!("{}={MANAGED_BY_SKR}", label::MANAGED_BY)
 }
 
-/// The client for a runtime, from its access Secret.
+/// The client for a runtime, from its access Secret. Fails with [`NoSecret`] if there is none.
 pub(super) async fn connect(kcp: &Cluster, kyma: &Key) -> anyhow::Result<Cluster> {
     let selector = format!("{}={}", label::KYMA_NAME, kyma.name());
     let secrets: Vec<Secret> =
         kcp.list_as(&Kind::namespaced::<Secret>(), Some(kyma.namespace()), Some(&selector)).await?;
     let secret =
         secrets.iter().find(|secret| landscape::label(&secret.metadata, label::KYMA_NAME) == Some(kyma.name()));
-    let config = secret.and_then(|secret| secret.data.as_ref()?.get("config")).context("it has no access Secret")?;
+    let data = secret.ok_or(NoSecret)?.data.as_ref();
+    let config = data.and_then(|data| data.get("config")).context("its access Secret has no key `config`")?;
     let access = access::parse(&config.0).context("its access Secret is refused")?;
     Ok(kcp.beside(ClusterName::Runtime(kyma.clone()), &access.config()?, Limits::default())?)
 }

@@ -19,6 +19,7 @@ use tidegate_core::{
     name::Key,
     object::{Gvk, Object},
 };
+use tidegate_process::tell;
 
 use super::read::{Crd, Ended, Facts};
 
@@ -28,24 +29,39 @@ const CONCURRENCY: usize = 16;
 /// Manager renews it each three seconds.
 const SILENCE_MIN: Duration = Duration::from_secs(15);
 
+/// Waits until it is certain that the holder of the Lease has ended. Fails if it renews the Lease meanwhile: then it
+/// runs, whatever the clocks say, and nothing may be written.
+pub(super) async fn wait_for_silence(cluster: &Cluster, ended: &Ended) -> anyhow::Result<()> {
+    tell!("waiting for {} s, because {} runs if it renews the Lease", SILENCE_MIN.as_secs(), ended.holder.name);
+    tokio::time::sleep_until(ended.read + SILENCE_MIN).await;
+    let kind = Kind::namespaced::<Lease>();
+    let found = cluster.get_metadata(&kind, &Key::new(KCP_NAMESPACE, LEASE)).await.context("cannot read the Lease")?;
+    match found {
+        Some(lease) if lease.resource_version != ended.resource_version => bail!(runs(ended)),
+        // Without a Lease, no process leads.
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Why a take-over ends: the holder of the Lease is alive.
+fn runs(ended: &Ended) -> String {
+    format!("{} runs, because it has renewed the Lease: stop it, and run the command again", ended.holder.name)
+}
+
 /// Releases the Lease of a process that has ended, so that the daemon need not wait until it ends. Fails if the process
 /// renews it: then it runs.
 pub(super) async fn free(cluster: &Cluster, cause: &Cause, ended: &Ended) -> anyhow::Result<()> {
-    let Ended { holder, resource_version, read } = ended;
-    tokio::time::sleep_until(*read + SILENCE_MIN).await;
     let kind = Kind::namespaced::<Lease>();
     let id = kind.id(&Key::new(KCP_NAMESPACE, LEASE));
     let patch = json!({
-        "metadata": {"resourceVersion": resource_version},
+        "metadata": {"resourceVersion": ended.resource_version},
         // As client-go does: a process that does not know empty holders waits a second.
         "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
     });
     match cluster.merge_patch(cause, &kind, &id, None, patch.to_string().into()).await {
         // Without a Lease, no process waits.
         Ok(_) | Err(Error::NotFound { .. }) => Ok(()),
-        Err(Error::Changed { .. }) => {
-            bail!("{} runs, because it has renewed the Lease: stop it, and run the command again", holder.name)
-        }
+        Err(Error::Changed { .. }) => bail!(runs(ended)),
         Err(error) => Err(error).context("cannot release the Lease"),
     }
 }

@@ -266,11 +266,10 @@ async fn finishing_may_be_killed_anywhere() {
         let kymas = harness::api_of(&stage.kcp, &shape).await.expect("a kind that is served");
         kymas.patch(name, &PatchParams::default(), &adopted).await.expect("a patch");
     }
-    let (kubeconfig, repository) = (stage.kubeconfig(), stage.repository.path().to_owned());
+    let kubeconfig = stage.kubeconfig();
     let command = |network: Network| {
         let arguments = ["take", "--finish", "--yes", "--kubeconfig"].map(std::ffi::OsString::from).into_iter();
-        let arguments = arguments.chain([kubeconfig.clone().into(), repository.clone().into()]);
-        let Take { arguments } = Take::parse_from(arguments);
+        let Take { arguments } = Take::parse_from(arguments.chain([kubeconfig.clone().into()]));
         async move {
             match adopt::finish(&arguments, &network).await.expect("it succeeds") {
                 Ok(finished) => assert_eq!(finished.left, 0),

@@ -378,6 +378,15 @@ async fn what_lifecycle_manager_left_stays_until_the_take_over_is_finished() {
     let refused = "error: invalid value '0' for '--limit <NUMBER>': use a number of runtimes, at least 1, or omit the \
                    option to finish all\n";
     assert!(code == 2 && text.starts_with(refused), "{code} {text}");
+    for (option, value) in [("PATH", "nowhere"), ("--rev", "main"), ("--source-file", "nowhere.yaml")] {
+        let words = ["adopt", "take", "--finish", "--yes", option, value];
+        let words: Vec<&str> = words.into_iter().filter(|word| *word != "PATH").collect();
+        let refused = format!(
+            "error: --finish reads no repository and finishes the runtimes of a namespace: omit {option}, and use -n and \
+             --limit\n"
+        );
+        assert_eq!(run(&stage, &words).await, (refused, 2));
+    }
     let (text, code) = adopt(&stage, &["take", "--limit", "1"]).await;
     let refused = "error: --limit counts the runtimes of --finish: add --finish, or omit --limit, because `adopt take` \
                    alone writes to no runtime\n";

@@ -285,7 +285,7 @@ async fn the_program_may_be_killed_on_real_servers() {
     let again = said(&stage.command(&["adopt", "take", "--yes", &path.to_string_lossy()]).await);
     assert!(again.contains("0 objects stored again, 0 definitions marked"), "{again}");
 
-    // The way back, after a first pass. Kymas without a runtime would be named as not given back.
+    // The way back, after a first pass, with runtimes alone.
     for name in more(48) {
         let kyma: Value = serde_yaml::from_str(&stage::kyma(&name, &[])).expect("YAML");
         let kymas = harness::api_of(&stage.kcp, &kyma).await.expect("a kind that is served");

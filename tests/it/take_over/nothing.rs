@@ -6,6 +6,7 @@ use std::{
     process::Stdio,
 };
 
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use tidegate_testbed::{Folder, Repository};
 use tokio::process::Command;
@@ -115,8 +116,7 @@ async fn without_all_kinds_no_command_is_ready_and_an_observer_ends() {
     let advice = "apply what `tidegate crds` prints";
     let check = async |missing: &str, of_definitions: &str| {
         let not_served = format!("the control plane does not serve {missing}: ");
-        let path = place.repository().display().to_string();
-        for command in [&["adopt", "release", "--yes"] as &[&str], &["adopt", "take", "--finish", "--yes", &path]] {
+        for command in [&["adopt", "release", "--yes"] as &[&str], &["adopt", "take", "--finish", "--yes"]] {
             let (text, errors, code) = place.run(command).await;
             assert_eq!(code, 1, "{command:?}: {text}{errors}");
             assert!(text.starts_with(&format!("blocks  {not_served}")) && text.contains(advice), "{command:?}: {text}");
@@ -252,6 +252,18 @@ async fn runtimes_that_were_not_reached_come_before_lifecycle_manager() {
     let (place, client) = place().await;
     harness::install_crds(&client, &crds(|_| true)).await;
     harness::apply(&client, &kyma("one", "kcp-system")).await;
+    // A new Kyma whose access Secret is still to come has nothing to give back.
+    let (text, errors, code) = place.run(&["adopt", "release", "--yes"]).await;
+    assert_eq!((errors.as_str(), code), ("", 0), "{text}");
+    assert!(text.contains("\n1 runtime has no access Secret and was never reached: kcp-system/one\n"), "{text}");
+    assert!(text.ends_with("\nnext: start Lifecycle Manager\n"), "{text}");
+    // The access Secret of this one is gone.
+    let reached = json!({"status": {"state": "Ready", "conditions": [{
+        "type": "CRDsSync", "status": "True", "reason": "Ready", "message": "CRDs are synchronized to the SKR",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}});
+    let kymas = harness::api_of(&client, &kyma("one", "kcp-system")).await.expect("a kind that is served");
+    kymas.patch_status("one", &PatchParams::default(), &Patch::Merge(&reached)).await.expect("a status");
     let (text, errors, code) = place.run(&["adopt", "release", "--yes"]).await;
     assert_eq!(code, 5, "{text}{errors}");
     assert_eq!(errors, "warning: runtime kcp-system/one is not given back: it has no access Secret\n");

@@ -321,6 +321,28 @@ fn what_changes_at_the_first_contact_depends_on_who_reconciled_the_runtime() {
 }
 
 #[test]
+fn a_runtime_was_reached_once_a_controller_says_what_it_has() {
+    let with = |conditions: Value| -> Kyma {
+        let mut kyma: Kyma = serde_json::from_value(kyma().object.value().clone()).unwrap();
+        kyma.status = serde_json::from_value(json!({"state": "Ready", "conditions": conditions})).unwrap();
+        kyma
+    };
+    let condition = |type_: &str, status: &str| {
+        json!({
+            "type": type_, "status": status, "reason": "Ready", "message": "m",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        })
+    };
+    assert!(!was_reached(&with(json!([]))));
+    assert!(!was_reached(&with(json!([condition("CRDsSync", "Unknown"), condition("Modules", "True")]))));
+    assert!(was_reached(&with(json!([condition("tidegate.dev/Applied", "True")]))));
+    // As it is after Tidegate's conditions were removed.
+    for status in ["True", "False"] {
+        assert!(was_reached(&with(json!([condition("CRDsSync", status)]))), "{status}");
+    }
+}
+
+#[test]
 fn runtimes_whose_kymas_are_being_deleted_lose_their_modules_at_the_first_contact() {
     assert_eq!(ending(&[]), None);
     let found: Vec<Finding> = ending(&[Key::new("kcp-system", "a")]).into_iter().collect();
