@@ -537,7 +537,7 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
     let watch = watch_problem(&status.conditions).map(|problem| (SubjectState::Wrong, problem));
     let installing = is_under_way(status.state).then(|| not_watched(&status.conditions)).flatten();
     let watch = watch.or_else(|| installing.map(|why| (SubjectState::Waiting, why)));
-    let removal = conditions::message(&status.conditions, conditions::REMOVAL).map(str::to_owned);
+    let removal = conditions::find(&status.conditions, conditions::REMOVAL).map(|condition| condition.message.clone());
     let unconfirmed = removal.clone().map(|removal| (SubjectState::Wrong, removal));
     let besides = mandatory_problem(&status.conditions).into_iter().chain(watch).chain(unconfirmed);
     let (standing, message) = besides.fold((standing, message), with_problem);
