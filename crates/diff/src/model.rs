@@ -523,8 +523,8 @@ fn is_noted(path: &[PathPart]) -> bool {
     }
 }
 
-/// Whether a field of a Manifest is not applied to a runtime that has the module: the manager, or a field of the default
-/// resource but those that name it.
+/// Whether a field of a Manifest is not applied to a runtime that has the module: the manager, or a field of the
+/// default resource but those that name it.
 fn is_unapplied(path: &[PathPart]) -> bool {
     match keys(path).as_slice() {
         ["spec", "manager", ..] => true,
