@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use futures::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
-use tidegate_cluster::{Cause, Cluster, Error, Heirs, Kind, Return};
+use tidegate_cluster::{Cause, Cluster, Error, Heirs, Kind, Limits, Return};
 use tidegate_core::{
     adopt::{self, Finding, Level},
     api::{
@@ -54,6 +54,8 @@ pub struct Outcome {
 struct Pass<'a> {
     cause: &'a Cause,
     writes: bool,
+    /// The limits of the requests to each runtime.
+    limits: Limits,
 }
 
 /// Where a landscape has what is given back.
@@ -64,6 +66,8 @@ pub(super) struct Place<'a> {
     pub(super) istio: &'a str,
     /// Whether the runtimes are skipped.
     pub(super) no_runtimes: bool,
+    /// The limits of the requests to each runtime.
+    pub(super) limits: Limits,
 }
 
 /// The kinds of a landscape in the control plane.
@@ -125,10 +129,10 @@ pub(super) async fn blocking(cluster: &Cluster, namespaces: &[String]) -> anyhow
 pub(super) async fn run(
     kcp: &Cluster,
     cause: &Cause,
-    &Place { namespaces, istio, no_runtimes }: &Place<'_>,
+    &Place { namespaces, istio, no_runtimes, limits }: &Place<'_>,
     writes: bool,
 ) -> anyhow::Result<Outcome> {
-    let pass = Pass { cause, writes };
+    let pass = Pass { cause, writes, limits };
     let mut outcome = Outcome::default();
     let mut kinds: BTreeMap<Key, BTreeSet<Gvk>> = BTreeMap::new();
     let mut of_modules: BTreeSet<Gvk> = adopt::usual_kinds().collect();
@@ -155,12 +159,16 @@ pub(super) async fn run(
             let is_unreached = kinds.is_none() && is_unreached(kyma);
             (key, kinds.unwrap_or_default(), is_unreached)
         });
+        let progress = runtimes::progress(kymas.len());
         let passes = stream::iter(all.collect::<Vec<_>>())
             .map(async |(key, kinds, is_unreached)| {
-                (runtime(kcp, &pass, &key, kinds, &of_modules).await, key, is_unreached)
+                let result = runtime(kcp, &pass, &key, kinds, &of_modules).await;
+                progress.advance();
+                (result, key, is_unreached)
             })
             .buffer_unordered(runtimes::AT_ONCE);
         let found: Vec<_> = passes.collect().await;
+        drop(progress);
         for (result, key, is_unreached) in found {
             match result {
                 Ok(of_runtime) => outcome.add(of_runtime),
@@ -213,7 +221,7 @@ async fn runtime(
     kinds: BTreeSet<Gvk>,
     of_modules: &BTreeSet<Gvk>,
 ) -> anyhow::Result<Outcome> {
-    let cluster = runtimes::connect(kcp, kyma).await?;
+    let cluster = runtimes::connect(kcp, pass.limits, kyma).await?;
     let fixed = EVERYWHERE.iter().chain(&REPORTING).map(|(group, version, kind)| Gvk::new(group, version, kind));
     let kinds: BTreeSet<Gvk> = fixed.chain(kinds).collect();
     let place = format!(" in runtime {kyma}");
