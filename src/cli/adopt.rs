@@ -469,7 +469,8 @@ async fn plan(arguments: &PlanArguments, network: &Network) -> anyhow::Result<(H
     let head = Head::of(&cluster, &declared, Timestamp::now());
     let facts = landscape.read(&cluster, &declared).await?;
     let asked = if *no_runtimes { BTreeSet::new() } else { facts.reachable() };
-    let labelled = runtimes::labelled(&cluster, &asked, &adopt::kinds_left(&facts.manifests)).await;
+    let kinds = adopt::kinds_left(&facts.manifests);
+    let labelled = runtimes::labelled(&cluster, limits(&landscape.access), &asked, &kinds).await;
     Ok((head, landscape.findings(&cluster, &facts, &labelled, &declared).await?))
 }
 
@@ -557,7 +558,8 @@ pub async fn release(arguments: &ReleaseArguments, network: &Network) -> anyhow:
     }
     let cause = Cause::trigger("adopt release");
     let ReleaseArguments { istio_namespace: istio, no_runtimes, .. } = arguments;
-    let place = release::Place { namespaces: &namespaces, istio, no_runtimes: *no_runtimes };
+    let limits = limits(&arguments.access);
+    let place = release::Place { namespaces: &namespaces, istio, no_runtimes: *no_runtimes, limits };
     release::run(&cluster, &cause, &place, arguments.yes).await.map(Ok)
 }
 
@@ -683,8 +685,12 @@ pub async fn kcp(arguments: &KcpArguments, network: &Network) -> anyhow::Result<
 
 /// The control plane. Fails if the kubeconfig cannot be used.
 async fn connect(access: &Access, network: &Network) -> anyhow::Result<Cluster> {
-    let limits = access.limits(Limits::default().concurrency);
-    Ok(Cluster::on(network, ClusterName::Kcp, &access.config().await?, limits)?)
+    Ok(Cluster::on(network, ClusterName::Kcp, &access.config().await?, limits(access))?)
+}
+
+/// The limits of requests to the control plane, and to each runtime.
+fn limits(access: &Access) -> Limits {
+    access.limits(Limits::default().concurrency)
 }
 
 #[cfg(test)]

@@ -56,6 +56,15 @@ impl Denial {
             namespace: quoted("in the namespace \""),
         })
     }
+
+    /// The same as a sentence, with the name of the user. It repeats nothing else of the message, which may be about a
+    /// Secret.
+    pub(super) fn sentence(message: &str) -> Option<String> {
+        let denial = Denial::of_message(message)?;
+        let (before, _) = message.split_once("\" cannot ")?;
+        let (_, user) = before.rsplit_once("User \"")?;
+        Some(format!("user {user} cannot {denial}"))
+    }
 }
 
 impl fmt::Display for Denial {

@@ -1,7 +1,7 @@
 //! The errors of requests to an API server, with what resolves them.
 //!
 //! No message contains data of a Secret: of an API server's message about a Secret, only the reason and the field names
-//! are kept. An answer that is not a `Status`, for example from a proxy, is never quoted.
+//! are kept, and which permission a user lacks. An answer that is not a `Status`, for example from a proxy, is never quoted.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use tidegate_core::object::{Gvk, ObjectId};
 use tidegate_process::retry::{BACKOFF_MAX, Class};
 
-use super::ClusterName;
+use super::{ClusterName, denial::Denial};
 
 /// A field that another field manager owns.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,7 +111,7 @@ pub enum Error {
     Forbidden {
         /// The object or kind.
         target: Target,
-        /// The API server's message; for a Secret only the reason and the fields.
+        /// The API server's message; for a Secret only the missing permission, or else the reason and the fields.
         message: String,
     },
     /// The cluster does not accept the client's credentials.
@@ -459,7 +459,10 @@ pub(super) fn of_answer(
         StatusCode::FORBIDDEN if details.causes.iter().any(|cause| cause.reason == "NamespaceTerminating") => {
             Error::NamespaceTerminating { target: target_() }
         }
-        StatusCode::FORBIDDEN => Error::Forbidden { target: target_(), message },
+        StatusCode::FORBIDDEN => {
+            let missing = Denial::sentence(&answer.message).filter(|_| is_about_secret(target));
+            Error::Forbidden { target: target_(), message: missing.unwrap_or(message) }
+        }
         StatusCode::UNAUTHORIZED => Error::Unauthorized { cluster: cluster.clone() },
         StatusCode::TOO_MANY_REQUESTS => Error::TooManyRequests { cluster: cluster.clone(), retry_after },
         StatusCode::GONE => Error::Expired { target: target_() },
@@ -500,12 +503,7 @@ fn conflicts(causes: &[Cause]) -> Vec<FieldConflict> {
 }
 
 fn message(target: &Target, reason: &str, message: &str, causes: &[Cause]) -> String {
-    let about_secret = match target {
-        Target::Object(id) => is_secret(id),
-        Target::List(gvk) => gvk.group.is_empty() && &*gvk.kind == "Secret",
-        Target::Path(_) => false,
-    };
-    if about_secret {
+    if is_about_secret(target) {
         let fields: Vec<&str> =
             causes.iter().map(|cause| cause.field.as_str()).filter(|field| !field.is_empty()).collect();
         return match fields.as_slice() {
@@ -557,6 +555,15 @@ fn without_values(message: &str) -> String {
         rest = after;
     }
     text + rest
+}
+
+/// Whether an answer about this may contain data of a Secret.
+fn is_about_secret(target: &Target) -> bool {
+    match target {
+        Target::Object(id) => is_secret(id),
+        Target::List(gvk) => gvk.group.is_empty() && &*gvk.kind == "Secret",
+        Target::Path(_) => false,
+    }
 }
 
 /// Whether the object's content must not be shown.

@@ -273,7 +273,9 @@ pub fn leader(holder: Option<&Holder>) -> Finding {
         None => Finding::new(Level::Ready, Topic::Leader, "no controller holds the Lease"),
         Some(holder @ Holder { name, renewed }) if is_tidegate(holder) => {
             let message = format!("{name} holds the Lease and renewed it {renewed} s ago");
-            Finding::new(Level::Blocks, Topic::Leader, message).next("stop the daemon of Tidegate first")
+            let next = "stop the daemon of Tidegate first; one that was killed does not give the Lease up, which then \
+                        ends after its duration";
+            Finding::new(Level::Blocks, Topic::Leader, message).next(next)
         }
         Some(Holder { name, renewed }) => {
             let message = format!("{name} holds the Lease and renewed it {renewed} s ago");

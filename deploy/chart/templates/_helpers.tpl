@@ -38,9 +38,9 @@ true
 
 {{/* The arguments that name the agent's image. */}}
 {{- define "tidegate.agent" -}}
-- --skr-watcher-image-registry={{ .Values.agent.image.registry }}
-- --skr-watcher-image-name={{ .Values.agent.image.name }}
-- --skr-watcher-image-tag={{ .Values.agent.image.tag | default .Chart.AppVersion }}
+- {{ printf "--skr-watcher-image-registry=%s" .Values.agent.image.registry | quote }}
+- {{ printf "--skr-watcher-image-name=%s" .Values.agent.image.name | quote }}
+- {{ printf "--skr-watcher-image-tag=%s" (.Values.agent.image.tag | default .Chart.AppVersion) | quote }}
 {{- end -}}
 
 {{/* The name of the pod's PriorityClass, or nothing. */}}

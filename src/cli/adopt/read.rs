@@ -435,7 +435,11 @@ async fn crds(cluster: &Cluster) -> anyhow::Result<Vec<Crd>> {
         let stored = crd["status"]["storedVersions"].as_array().into_iter().flatten();
         let stored: Vec<String> = stored.filter_map(|stored| stored.as_str().map(str::to_owned)).collect();
         let objects = match stored.iter().any(|stored| stored != storage) {
-            true => cluster.list_metadata(&kind, None, None).await?,
+            true => {
+                let what =
+                    || format!("objects of {name} may be stored in an outdated version, also in other namespaces");
+                cluster.list_metadata(&kind, None, None).await.with_context(what)?
+            }
             false => Vec::new(),
         };
         let objects: Vec<Key> = objects.iter().map(tidegate_cluster::Metadata::key).collect();

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use futures::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
-use tidegate_cluster::{Cause, Cluster, Error, Heirs, Kind, Return};
+use tidegate_cluster::{Cause, Cluster, Error, Heirs, Kind, Limits, Return};
 use tidegate_core::{
     adopt::{self, Finding, Level},
     api::{
@@ -54,6 +54,8 @@ pub struct Outcome {
 struct Pass<'a> {
     cause: &'a Cause,
     writes: bool,
+    /// The limits of the requests to each runtime.
+    limits: Limits,
 }
 
 /// Where a landscape has what is given back.
@@ -64,6 +66,8 @@ pub(super) struct Place<'a> {
     pub(super) istio: &'a str,
     /// Whether the runtimes are skipped.
     pub(super) no_runtimes: bool,
+    /// The limits of the requests to each runtime.
+    pub(super) limits: Limits,
 }
 
 /// The kinds of a landscape in the control plane.
@@ -125,11 +129,10 @@ pub(super) async fn blocking(cluster: &Cluster, namespaces: &[String]) -> anyhow
 pub(super) async fn run(
     kcp: &Cluster,
     cause: &Cause,
-    &Place { namespaces, istio, no_runtimes }: &Place<'_>,
+    &Place { namespaces, istio, no_runtimes, limits }: &Place<'_>,
     writes: bool,
 ) -> anyhow::Result<Outcome> {
-    let pass = Pass { cause, writes };
-    let mut outcome = Outcome::default();
+    let pass = Pass { cause, writes, limits };
     let mut kinds: BTreeMap<Key, BTreeSet<Gvk>> = BTreeMap::new();
     let mut of_modules: BTreeSet<Gvk> = adopt::usual_kinds().collect();
     let mut from_git = Vec::new();
@@ -147,31 +150,12 @@ pub(super) async fn run(
         of_modules.extend(own.iter().cloned());
     }
     let kymas = read::list(kcp, "Kyma", namespaces).await?;
-    if no_runtimes {
-        outcome.skipped = kymas.iter().map(|kyma| read::key_of(kyma).to_string()).collect();
+    let mut outcome = if no_runtimes {
+        let skipped = kymas.iter().map(|kyma| read::key_of(kyma).to_string()).collect();
+        Outcome { skipped, ..Outcome::default() }
     } else {
-        let all = kymas.iter().map(|kyma| {
-            let (key, kinds) = (read::key_of(kyma), kinds.remove(&read::key_of(kyma)));
-            let is_unreached = kinds.is_none() && is_unreached(kyma);
-            (key, kinds.unwrap_or_default(), is_unreached)
-        });
-        let passes = stream::iter(all.collect::<Vec<_>>())
-            .map(async |(key, kinds, is_unreached)| {
-                (runtime(kcp, &pass, &key, kinds, &of_modules).await, key, is_unreached)
-            })
-            .buffer_unordered(runtimes::AT_ONCE);
-        let found: Vec<_> = passes.collect().await;
-        for (result, key, is_unreached) in found {
-            match result {
-                Ok(of_runtime) => outcome.add(of_runtime),
-                // No controller could write to it, so it has nothing of Tidegate.
-                Err(error) if is_unreached && error.is::<NoSecret>() => outcome.unreached.push(key.to_string()),
-                Err(error) => outcome.left.push(format!("runtime {key} is not given back: {error:#}")),
-            }
-        }
-        outcome.left.sort();
-        outcome.unreached.sort();
-    }
+        of_runtimes(kcp, &pass, &kymas, kinds, &of_modules).await
+    };
     let istio = [istio.to_owned()];
     let certificates = [Backend::CertManager, Backend::Gardener].into_iter().filter_map(object::kind);
     let of_issuers = certificates.map(|(gvk, _)| (gvk, &istio[..]));
@@ -200,6 +184,43 @@ pub(super) async fn run(
     Ok(outcome)
 }
 
+/// Gives the runtimes of these Kymas back. Their Manifests have objects of `kinds`, and modules of the landscape have
+/// some of `of_modules`. A runtime that cannot be reached is left.
+async fn of_runtimes(
+    kcp: &Cluster,
+    pass: &Pass<'_>,
+    kymas: &[Object],
+    mut kinds: BTreeMap<Key, BTreeSet<Gvk>>,
+    of_modules: &BTreeSet<Gvk>,
+) -> Outcome {
+    let all = kymas.iter().map(|kyma| {
+        let (key, kinds) = (read::key_of(kyma), kinds.remove(&read::key_of(kyma)));
+        let is_unreached = kinds.is_none() && is_unreached(kyma);
+        (key, kinds.unwrap_or_default(), is_unreached)
+    });
+    let progress = runtimes::progress(kymas.len());
+    let passes = stream::iter(all.collect::<Vec<_>>())
+        .map(async |(key, kinds, is_unreached)| {
+            let result = runtime(kcp, pass, &key, kinds, of_modules).await;
+            progress.advance();
+            (result, key, is_unreached)
+        })
+        .buffer_unordered(runtimes::AT_ONCE);
+    let found: Vec<_> = passes.collect().await;
+    let mut outcome = Outcome::default();
+    for (result, key, is_unreached) in found {
+        match result {
+            Ok(of_runtime) => outcome.add(of_runtime),
+            // No controller could write to it, so it has nothing of Tidegate.
+            Err(error) if is_unreached && error.is::<NoSecret>() => outcome.unreached.push(key.to_string()),
+            Err(error) => outcome.left.push(format!("runtime {key} is not given back: {error:#}")),
+        }
+    }
+    outcome.left.sort();
+    outcome.unreached.sort();
+    outcome
+}
+
 /// Whether no controller has reached the runtime of a Kyma. One that cannot be read does not say so.
 fn is_unreached(kyma: &Object) -> bool {
     serde_json::from_value::<Kyma>(kyma.value().clone()).is_ok_and(|kyma| !adopt::was_reached(&kyma))
@@ -213,7 +234,7 @@ async fn runtime(
     kinds: BTreeSet<Gvk>,
     of_modules: &BTreeSet<Gvk>,
 ) -> anyhow::Result<Outcome> {
-    let cluster = runtimes::connect(kcp, kyma).await?;
+    let cluster = runtimes::connect(kcp, pass.limits, kyma).await?;
     let fixed = EVERYWHERE.iter().chain(&REPORTING).map(|(group, version, kind)| Gvk::new(group, version, kind));
     let kinds: BTreeSet<Gvk> = fixed.chain(kinds).collect();
     let place = format!(" in runtime {kyma}");

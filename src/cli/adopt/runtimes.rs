@@ -14,23 +14,42 @@ use tidegate_core::{
     object::Gvk,
 };
 
-/// Runtimes at a time.
-pub(super) const AT_ONCE: usize = 16;
+use crate::cli::progress::Progress;
+
+/// Runtimes at a time: those that do not answer hold the others up until their requests time out.
+pub(super) const AT_ONCE: usize = 64;
 
 /// A Kyma without an access Secret.
 #[derive(Debug, thiserror::Error)]
 #[error("it has no access Secret")]
 pub(super) struct NoSecret;
 
-/// What these runtimes have of these kinds with the ownership label: one list of metadata a kind.
-pub(super) async fn labelled(kcp: &Cluster, kymas: &BTreeSet<Key>, kinds: &[Gvk]) -> BTreeMap<Key, Answer> {
-    let ask =
-        async |kyma: &Key| (kyma.clone(), of_runtime(kcp, kyma, kinds).await.map_err(|error| format!("{error:#}")));
+/// What these runtimes have of these kinds with the ownership label: one list of metadata a kind. `limits` are those of
+/// the requests to each.
+pub(super) async fn labelled(
+    kcp: &Cluster,
+    limits: Limits,
+    kymas: &BTreeSet<Key>,
+    kinds: &[Gvk],
+) -> BTreeMap<Key, Answer> {
+    let progress = progress(kymas.len());
+    let ask = async |kyma: &Key| {
+        let answer = of_runtime(kcp, limits, kyma, kinds).await.map_err(|error| format!("{error:#}"));
+        progress.advance();
+        (kyma.clone(), answer)
+    };
     stream::iter(kymas).map(ask).buffer_unordered(AT_ONCE).collect().await
 }
 
-async fn of_runtime(kcp: &Cluster, kyma: &Key, kinds: &[Gvk]) -> anyhow::Result<Vec<Labelled>> {
-    let cluster = connect(kcp, kyma).await?;
+/// The progress of a command that asks so many runtimes, for a user at a terminal.
+pub(super) fn progress(runtimes: usize) -> Progress {
+    let progress = Progress::start("");
+    progress.start_step("asking the runtimes", runtimes);
+    progress
+}
+
+async fn of_runtime(kcp: &Cluster, limits: Limits, kyma: &Key, kinds: &[Gvk]) -> anyhow::Result<Vec<Labelled>> {
+    let cluster = connect(kcp, limits, kyma).await?;
     let selector = selector();
     let mut all = Vec::new();
     for gvk in kinds {
@@ -51,7 +70,7 @@ pub(super) fn selector() -> String {
 }
 
 /// The client for a runtime, from its access Secret. Fails with [`NoSecret`] if there is none.
-pub(super) async fn connect(kcp: &Cluster, kyma: &Key) -> anyhow::Result<Cluster> {
+pub(super) async fn connect(kcp: &Cluster, limits: Limits, kyma: &Key) -> anyhow::Result<Cluster> {
     let selector = format!("{}={}", label::KYMA_NAME, kyma.name());
     let secrets: Vec<Secret> =
         kcp.list_as(&Kind::namespaced::<Secret>(), Some(kyma.namespace()), Some(&selector)).await?;
@@ -60,5 +79,5 @@ pub(super) async fn connect(kcp: &Cluster, kyma: &Key) -> anyhow::Result<Cluster
     let data = secret.ok_or(NoSecret)?.data.as_ref();
     let config = data.and_then(|data| data.get("config")).context("its access Secret has no key `config`")?;
     let access = access::parse(&config.0).context("its access Secret is refused")?;
-    Ok(kcp.beside(ClusterName::Runtime(kyma.clone()), &access.config()?, Limits::default())?)
+    Ok(kcp.beside(ClusterName::Runtime(kyma.clone()), &access.config()?, limits)?)
 }

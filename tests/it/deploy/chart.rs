@@ -43,6 +43,8 @@ const CASES: &[Case] = &[
     ("agent.image.name", &[r#"events.mode="direct""#], r#""other""#, "--skr-watcher-image-name=other"),
     ("agent.image.tag", &[r#"events.mode="istio""#], r#""0.9.0""#, "--skr-watcher-image-tag=0.9.0"),
     ("namespaces", &[], r#"["team-b"]"#, r#""--namespace=kcp-system","--namespace=team-b""#),
+    // Names may look like numbers.
+    ("namespaces", &[], r#"["123"]"#, r#""namespace":"123""#),
     ("observe", &[], "true", r#""--observe""#),
     ("extraArgs", &[], r#"["--workers=8"]"#, r#""--workers=8""#),
     ("resources.requests.cpu", &[], r#""250m""#, r#""cpu":"250m""#),
@@ -66,10 +68,12 @@ const CASES: &[Case] = &[
     ),
     ("serviceAccount.annotations", &[], r#"{"example.com/role":"git"}"#, r#""example.com/role":"git""#),
     ("maintenancePolicy.configMap", &[], r#""windows""#, r#""configMap":{"name":"windows""#),
+    ("maintenancePolicy.configMap", &[], r#""123""#, r#""configMap":{"name":"123""#),
     ("state.sizeLimit", &[], r#""8Gi""#, r#""sizeLimit":"8Gi""#),
     ("persistence.enabled", &[], "true", r#""claimName":"tidegate""#),
     ("persistence.size", &["persistence.enabled=true"], r#""8Gi""#, r#""storage":"8Gi""#),
     ("persistence.storageClass", &["persistence.enabled=true"], r#""fast""#, r#""storageClassName":"fast""#),
+    ("persistence.storageClass", &["persistence.enabled=true"], r#""123""#, r#""storageClassName":"123""#),
     ("events.mode", &[], r#""direct""#, r#""name":"tidegate-events""#),
     ("events.host", &[r#"events.mode="istio""#], r#""events.example.org""#, r#""hosts":["events.example.org"]"#),
     (
@@ -86,8 +90,11 @@ const CASES: &[Case] = &[
     ),
     ("hooks.enabled", &[], "true", r#""kind":"Ingress""#),
     ("hooks.host", &["hooks.enabled=true"], r#""git.example.org""#, r#""host":"git.example.org""#),
+    ("hooks.host", &["hooks.enabled=true"], r#""*.example.org""#, r#""host":"*.example.org""#),
     ("hooks.className", &["hooks.enabled=true"], r#""nginx""#, r#""ingressClassName":"nginx""#),
+    ("hooks.className", &["hooks.enabled=true"], r#""123""#, r#""ingressClassName":"123""#),
     ("hooks.tlsSecret", &["hooks.enabled=true"], r#""certificate""#, r#""secretName":"certificate""#),
+    ("hooks.tlsSecret", &["hooks.enabled=true"], r#""456""#, r#""secretName":"456""#),
     (
         "hooks.trustedPeers",
         &["hooks.enabled=true"],
@@ -111,6 +118,7 @@ const CASES: &[Case] = &[
     ),
     ("priorityClass.create", &[], "true", r#""priorityClassName":"tidegate""#),
     ("priorityClass.name", &["priorityClass.create=true"], r#""high""#, r#""priorityClassName":"high""#),
+    ("priorityClass.name", &["priorityClass.create=true"], r#""1234""#, r#""priorityClassName":"1234""#),
     ("priorityClass.value", &["priorityClass.create=true"], "500000", r#""value":500000"#),
     ("serviceMonitor.enabled", &[], "true", r#""kind":"ServiceMonitor""#),
     ("serviceMonitor.interval", &["serviceMonitor.enabled=true"], r#""15s""#, r#""interval":"15s""#),
@@ -504,7 +512,7 @@ async fn every_value_of_the_chart_is_accepted_by_a_real_api_server() {
     harness::install_crds_from(&client, "cert-manager-crds.yaml", &[]).await;
     harness::install_own_crds(&client).await;
     harness::install_crds(&client, &[service_monitors()]).await;
-    for name in ["kcp-system", "istio-system", "tidegate-certificates", "team-a", "team-b"] {
+    for name in ["kcp-system", "istio-system", "tidegate-certificates", "team-a", "team-b", "123"] {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         harness::apply(&client, &namespace).await;
     }
@@ -551,6 +559,15 @@ async fn invalid_values_and_other_namespaces_are_refused() {
         ("serviceMonitor.interval", r#""often""#),
         ("priorityClass.value", "2000000000"),
         ("hooks.enabled", r#""yes""#),
+        ("hooks.host", r#""a b""#),
+        ("hooks.className", r#""Nginx""#),
+        ("hooks.tlsSecret", r#""""#),
+        ("maintenancePolicy.configMap", r#""a b""#),
+        ("persistence.storageClass", r#""-""#),
+        ("priorityClass.name", r#""High""#),
+        // The selector of the Deployment names it.
+        ("podLabels", r#"{"app.kubernetes.io/name":"other"}"#),
+        ("serviceMonitor.labels", r#"{"app.kubernetes.io/name":"other"}"#),
     ] {
         let refused = with(helm, &[], name, value).expect_err(name);
         assert!(refused.contains("schema"), "{name}: {refused}");

@@ -282,3 +282,38 @@ async fn runtimes_that_were_not_reached_come_before_lifecycle_manager() {
         format!("to do it: tidegate adopt release --no-runtimes --kubeconfig {} --yes", kubeconfig.display());
     assert_eq!(last, expected);
 }
+
+/// One that accepts connections and never answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_that_does_not_answer_takes_no_longer_than_the_request_timeout() {
+    let (place, client) = place().await;
+    harness::install_crds(&client, &crds(|_| true)).await;
+    harness::apply(&client, &kyma("one", "kcp-system")).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let silent = tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok((connection, _)) = listener.accept().await {
+            held.push(connection);
+        }
+    });
+    let kubeconfig = fs::read_to_string(place.kubeconfig()).expect("a file");
+    let mut kubeconfig: Value = serde_yaml::from_str(&kubeconfig).expect("YAML");
+    kubeconfig["clusters"][0]["cluster"]["server"] = format!("https://127.0.0.1:{port}").into();
+    let config = k8s_openapi::ByteString(kubeconfig.to_string().into_bytes());
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "data": {"config": config},
+        "metadata": {
+            "name": "one", "namespace": "kcp-system", "labels": {"operator.kyma-project.io/kyma-name": "one"},
+        },
+    });
+    harness::apply(&client, &secret).await;
+    // The default is 30 s.
+    let limit = std::time::Duration::from_secs(20);
+    let command = place.run(&["adopt", "release", "--request-timeout", "3s"]);
+    let (text, errors, code) = tokio::time::timeout(limit, command).await.expect("it ends in time");
+    assert_eq!(code, 5, "{text}{errors}");
+    assert!(errors.starts_with("warning: runtime kcp-system/one is not given back: "), "{errors}");
+    assert!(errors.contains("it does not answer in time"), "{errors}");
+    silent.abort();
+}

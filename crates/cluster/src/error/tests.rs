@@ -59,7 +59,7 @@ fn an_answer_that_is_no_status_is_never_quoted() {
 }
 
 #[test]
-fn of_a_secret_only_reason_and_fields_are_said() {
+fn of_a_secret_only_reason_and_fields_and_a_missing_permission_are_said() {
     let details =
         json!({"causes": [{"reason": "FieldValueInvalid", "field": "data.key", "message": "Invalid value: s3cret"}]});
     let error = read("Secret", 422, &status("Secret \"b\" is invalid: data.key: s3cret", "Invalid", &details));
@@ -69,6 +69,13 @@ fn of_a_secret_only_reason_and_fields_are_said() {
     let text = "failed to create typed patch object (a/b; /v1, Kind=Secret): .data.key: expected string, got s3cret";
     let error = read("Secret", 500, &status(text, "", &json!({})));
     assert_eq!(error.to_string(), "Secret a/b does not match its schema: .data.key");
+    let error =
+        read("Secret", 403, &status("admission webhook \"a\" denied the request: s3cret", "Forbidden", &json!({})));
+    assert_eq!(error.to_string(), "Secret a/b is forbidden: Forbidden");
+    let text = "secrets \"b\" is forbidden: User \"planner\" cannot get resource \"secrets\" in API group \"\" in the \
+                namespace \"a\"";
+    let error = read("Secret", 403, &status(text, "Forbidden", &json!({})));
+    assert_eq!(error.to_string(), "Secret a/b is forbidden: user planner cannot get secrets in namespace a");
 }
 
 /// What real API servers say about a PersistentVolume, a Pod, a Job and a webhook's object.

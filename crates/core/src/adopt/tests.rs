@@ -149,7 +149,8 @@ fn a_leader_blocks_whoever_it_is() {
     assert_eq!(leader(None).level, Level::Ready);
     let of = |name: &str| leader(Some(&Holder { name: name.to_owned(), renewed: 3 }));
     assert!(of("klm-1_x").next.unwrap().starts_with("scale the Deployment of Lifecycle Manager to 0"));
-    assert_eq!(of("tidegate_a").next.unwrap(), "stop the daemon of Tidegate first");
+    let killed = "one that was killed does not give the Lease up, which then ends after its duration";
+    assert_eq!(of("tidegate_a").next.unwrap(), format!("stop the daemon of Tidegate first; {killed}"));
     let ended = ended(&Holder { name: "klm-1_x".to_owned(), renewed: 321 });
     let expected = "Todo: klm-1_x has not renewed the Lease for 321 s, which is longer than it lasts: the Lease is \
                     released, so that the daemon need not wait for its end; make sure that Lifecycle Manager does not run";
