@@ -532,8 +532,8 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
             state => (of_state(state), operation.unwrap_or_else(|| state.to_string())),
         }
     };
-    // The state of the Kyma says nothing about its mandatory modules, about whether its agent still reports changes, nor
-    // about a removal that waits for a confirmation.
+    // The state of the Kyma says nothing about its mandatory modules, about whether its agent still reports changes,
+    // nor about a removal that waits for a confirmation.
     let watch = watch_problem(&status.conditions).map(|problem| (SubjectState::Wrong, problem));
     let installing = is_under_way(status.state).then(|| not_watched(&status.conditions)).flatten();
     let watch = watch.or_else(|| installing.map(|why| (SubjectState::Waiting, why)));
