@@ -1,8 +1,9 @@
 //! Who owns an object in a runtime. Pure.
 //!
 //! An object without our ownership label belongs to others, unless Tidegate or Lifecycle Manager removed the label when
-//! the module became unmanaged. An object with the label belongs to the Manifest that it names, as long as that exists. If that was a Manifest of this runtime and
-//! is gone, its successor owns the object. What Tidegate keeps in every runtime is no Manifest's.
+//! the module became unmanaged. An object with the label belongs to the Manifest that it names, as long as that exists.
+//! If that was a Manifest of this runtime and is gone, its successor owns the object. What Tidegate keeps in every
+//! runtime is no Manifest's.
 //!
 //! An object that moves from one module of a runtime to another is deleted by the first and created by the second,
 //! which waits for it: [`Owner::Leaving`]. A module that becomes unmanaged deletes nothing, so nothing moves from it.
