@@ -1,7 +1,8 @@
 //! The errors of requests to an API server, with what resolves them.
 //!
 //! No message contains data of a Secret: of an API server's message about a Secret, only the reason and the field names
-//! are kept, and which permission a user lacks. An answer that is not a `Status`, for example from a proxy, is never quoted.
+//! are kept, and which permission a user lacks. An answer that is not a `Status`, for example from a proxy, is never
+//! quoted.
 
 use std::{fmt, sync::Arc, time::Duration};
 
