@@ -41,8 +41,8 @@ pub(super) struct Access {
     /// Use this context of the kubeconfig [default: its current context]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// Give up a request to the control plane after this time, for example `5s`; the command then ends with exit code
-    /// 5; `0` for no limit, as in kubectl [default: 30s]
+    /// Give up a request to the control plane, or to a runtime, after this time, for example `5s`; without the control
+    /// plane, the command ends with exit code 5; `0` for no limit, as in kubectl [default: 30s]
     #[arg(long, value_name = "DURATION")]
     request_timeout: Option<Period>,
     /// Make requests to the control plane as this user, for example `anna` or `system:serviceaccount:team-a:ci`, if the

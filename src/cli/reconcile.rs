@@ -13,6 +13,7 @@ use super::{
 };
 use tidegate_core::{
     api::{Kyma, names},
+    conditions,
     landscape::{self, SourceName},
     overview::{Overview, RuntimeLine, SubjectState},
     words::{agreeing, counted, few},
@@ -150,7 +151,12 @@ fn in_progress(kymas: &[Kyma]) -> Option<String> {
 }
 
 fn those(kymas: &[Kyma], standing: SubjectState, (one, several): (&str, &str)) -> Option<String> {
-    let runtimes = Overview::from_objects([], kymas, []).runtimes;
+    // A confirmation is not waited for, and may be another source's.
+    let mut kymas = kymas.to_vec();
+    for status in kymas.iter_mut().filter_map(|kyma| kyma.status.as_mut()) {
+        conditions::remove(&mut status.conditions, conditions::REMOVAL);
+    }
+    let runtimes = Overview::from_objects([], &kymas, []).runtimes;
     let found: Vec<&RuntimeLine> = runtimes.iter().filter(|one| one.standing == standing).collect();
     let first = found.first()?;
     let (said, all) = (agreeing(found.len(), one, several), counted(kymas.len(), "runtime"));
@@ -279,6 +285,13 @@ mod tests {
         let ready = || kyma("a", "Ready", "kyma is ready");
         assert_eq!(in_error(&[]), None);
         assert_eq!(in_error(&[ready(), kyma("b", "Processing", "waiting")]), None);
+        let mut unconfirmed = ready();
+        let removal = json!([{
+            "type": conditions::REMOVAL, "status": "False", "reason": "Unconfirmed", "message": "module cache waits",
+            "lastTransitionTime": VALUE,
+        }]);
+        unconfirmed.status.as_mut().unwrap().conditions = serde_json::from_value(removal).unwrap();
+        assert_eq!(in_error(&[unconfirmed]), None, "a confirmation is not waited for");
         let one = in_error(&[ready(), kyma("b", "Error", "no image")]);
         assert_eq!(one.unwrap(), "1 of its 2 runtimes has an error: kcp-system/b; kcp-system/b: no image");
         let many: Vec<Kyma> = (0..5).map(|number| kyma(&format!("k{number}"), "Error", "no image")).collect();

@@ -32,8 +32,8 @@ use tidegate_core::{
         Kyma, Manifest,
         kyma::KymaSpec,
         names::{
-            CATALOG_MANAGER_UPSTREAM, DEPLOYER, FIELD_MANAGER, MANAGED_BY_SKR, SKR_KYMA, SKR_NAMESPACE, annotation,
-            label,
+            CATALOG_MANAGER_UPSTREAM, DEPLOYER, FIELD_MANAGER, MANAGED_BY_SKR, MODULE_MANAGER_UPSTREAM, SKR_KYMA,
+            SKR_NAMESPACE, annotation, label,
         },
         shared::CustomResourcePolicy,
     },
@@ -1132,10 +1132,11 @@ impl<'a> RuntimeComparison<'a> {
         let owner = live.annotation(annotation::OWNED_BY);
         if live.label(label::MANAGED_BY) != Some(MANAGED_BY_SKR) {
             let managers = managers(live);
-            // Tidegate removed the label when the module became unmanaged. Now the module is managed again.
+            // Tidegate, or Lifecycle Manager before a take-over, removed the label when the module became unmanaged. Now
+            // the module is managed again.
             let was_unmanaged = live.label(label::MANAGED_BY).is_none()
                 && owner == Some(manifest.to_string().as_str())
-                && managers.iter().any(|manager| manager == FIELD_MANAGER);
+                && managers.iter().any(|manager| manager == FIELD_MANAGER || manager == MODULE_MANAGER_UPSTREAM);
             return (!was_unmanaged).then(|| managers.to_vec());
         }
         let owner = owner?;

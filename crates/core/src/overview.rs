@@ -411,8 +411,18 @@ impl Overview {
     /// Whether work is in progress.
     pub fn is_under_way(&self) -> bool {
         let waiting = |standing: SubjectState| standing == SubjectState::Waiting;
+        // Some wait for a person, and others of the same runtime go on.
+        let goes_on = |runtime: &RuntimeLine| {
+            let is_held =
+                runtime.removal.is_some() || runtime.modules.iter().any(|one| one.standing == SubjectState::Wrong);
+            let mut modules = runtime.modules.iter().chain(&runtime.mandatory);
+            runtime.standing == SubjectState::Wrong
+                && is_under_way(runtime.state)
+                && is_held
+                && modules.any(|one| waiting(one.standing))
+        };
         self.sources.iter().any(|source| waiting(source.standing))
-            || self.runtimes.iter().any(|runtime| waiting(runtime.standing))
+            || self.runtimes.iter().any(|runtime| waiting(runtime.standing) || goes_on(runtime))
             || self.watchers.iter().any(|watcher| waiting(watcher.standing))
             || self.setup.iter().any(|resource| waiting(resource.standing))
     }

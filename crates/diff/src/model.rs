@@ -472,7 +472,8 @@ impl Difference {
     pub(crate) fn same_version_default(&self) -> Option<(&str, &str)> {
         let (old, new, module) = self.of_one_version()?;
         let differs = |field: &str| old["spec"][field] != new["spec"][field];
-        (differs("resource") && !differs("customResourcePolicy")).then_some(module)
+        let is_created = new["spec"]["customResourcePolicy"] != "Ignore";
+        (is_created && differs("resource") && !differs("customResourcePolicy")).then_some(module)
     }
 
     /// The sides of a Manifest that keeps its version, and its module and version.

@@ -252,7 +252,13 @@ async fn runtime(
             outcome.note(&object, &place, returned);
         }
     }
-    for object in unmanaged(&cluster, of_modules).await? {
+    let (found, unread) = unmanaged(&cluster, of_modules).await?;
+    if !unread.is_empty() {
+        let sentence = "its access Secret does not allow to list them, so those of modules that are unmanaged may keep \
+                        Tidegate as their field manager";
+        outcome.remarks.push(format!("runtime {kyma}: {}: {sentence}", few(&unread)));
+    }
+    for object in found {
         outcome.note(&object, &place, pass.give_back(&cluster, &object, Heirs::in_runtime).await?);
     }
     if has_webhooks && !has_service {
@@ -264,33 +270,42 @@ async fn runtime(
 /// The objects that modules left in a runtime when they became unmanaged. They have lost the ownership label, and no
 /// Manifest names them. They keep the label of all objects of modules, and the annotation with their Manifest. `kinds`
 /// are those to list; those that a definition among the objects defines come in addition.
-async fn unmanaged(cluster: &Cluster, kinds: &BTreeSet<Gvk>) -> anyhow::Result<Vec<Object>> {
-    let (mut all, mut listed) = (Vec::new(), BTreeSet::new());
+///
+/// Returns also the kinds that must not be listed there.
+async fn unmanaged(cluster: &Cluster, kinds: &BTreeSet<Gvk>) -> anyhow::Result<(Vec<Object>, Vec<String>)> {
+    let (mut all, mut unread, mut listed) = (Vec::new(), Vec::new(), BTreeSet::new());
     for gvk in kinds {
         // An API server may serve several versions of one kind.
         if listed.insert((Arc::clone(&gvk.group), Arc::clone(&gvk.kind)))
             && let Some(kind) = cluster.kind_in_any_version(gvk).await?
         {
-            all.extend(unmanaged_of(cluster, &kind).await?);
+            match unmanaged_of(cluster, &kind).await? {
+                Some(found) => all.extend(found),
+                None => unread.push(kind.gvk.to_string()),
+            }
         }
     }
     let definitions = all.iter().map(Object::id).filter(|id| &*id.kind == "CustomResourceDefinition");
     let names: Vec<Arc<str>> = definitions.map(|id| id.name).collect();
     for kind in cluster.kinds_of_definitions(&names).await? {
         if listed.insert((Arc::clone(&kind.gvk.group), Arc::clone(&kind.gvk.kind))) {
-            all.extend(unmanaged_of(cluster, &kind).await?);
+            match unmanaged_of(cluster, &kind).await? {
+                Some(found) => all.extend(found),
+                None => unread.push(kind.gvk.to_string()),
+            }
         }
     }
-    Ok(all)
+    Ok((all, unread))
 }
 
-/// The same of one kind.
-async fn unmanaged_of(cluster: &Cluster, kind: &Kind) -> anyhow::Result<Vec<Object>> {
+/// The same of one kind; `None` if it must not be listed.
+async fn unmanaged_of(cluster: &Cluster, kind: &Kind) -> anyhow::Result<Option<Vec<Object>>> {
     let selector = format!("{}=Kyma,{}!={MANAGED_BY_SKR}", label::PART_OF, label::MANAGED_BY);
     match cluster.list(kind, None, Some(&selector)).await {
-        Ok(found) => Ok(found.into_iter().filter(|object| object.annotation(annotation::OWNED_BY).is_some()).collect()),
-        // No module here has this kind: its objects could not have been applied.
-        Err(Error::Forbidden { .. }) => Ok(Vec::new()),
+        Ok(found) => {
+            Ok(Some(found.into_iter().filter(|object| object.annotation(annotation::OWNED_BY).is_some()).collect()))
+        }
+        Err(Error::Forbidden { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
@@ -363,6 +378,7 @@ impl Outcome {
         self.changed += other.changed;
         self.unchanged += other.unchanged;
         self.uncalled.extend(other.uncalled);
+        self.remarks.extend(other.remarks);
         for (mark, kinds) in other.marks {
             let of_mark = self.marks.entry(mark).or_default();
             for (kind, names) in kinds {

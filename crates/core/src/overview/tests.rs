@@ -236,6 +236,23 @@ fn a_removal_that_waits_for_users_is_wrong_and_another_one_is_in_progress() {
     assert_eq!(line(by_users, true).0, Stopped);
     let held = "module cache: waits since noon for the deletion of Cache a/b; these finalizers of it remain";
     assert_eq!(line(held, false), (Waiting, Waiting, Waiting));
+    // Another module of the runtime goes on, or none does.
+    for (other, expected) in [("Processing", true), ("Ready", false)] {
+        let condition = |type_: &str, status: &str, message: &str| {
+            json!({"type": type_, "status": status, "reason": "Any", "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z"})
+        };
+        let modules = json!([{"name": "cache", "state": "Deleting"}, {"name": "mailer", "state": other}]);
+        let conditions = json!([condition(conditions::HINTS, "True", by_users)]);
+        let status = json!({"state": "Processing", "conditions": conditions, "modules": modules});
+        let held = kyma("one", json!({}), status);
+        assert_eq!(Overview::from_objects([], &[held], []).is_under_way(), expected, "{other}");
+        let removal = json!([condition(conditions::REMOVAL, "False", "module cache waits")]);
+        let modules = json!([{"name": "mailer", "state": other}]);
+        let status = json!({"state": "Processing", "conditions": removal, "modules": modules});
+        let unconfirmed = kyma("one", json!({}), status);
+        assert_eq!(Overview::from_objects([], &[unconfirmed], []).is_under_way(), expected, "{other}");
+    }
     let mandatory = |message: &str| {
         let conditions = json!([{"type": conditions::MANDATORY_MODULES, "status": "False", "reason": "Processing",
             "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"}]);

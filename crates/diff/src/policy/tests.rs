@@ -465,7 +465,14 @@ fn a_default_resource_that_changes_is_a_finding_and_affects_no_runtime() {
     // Another kind may be another object, and a policy says whether there is one at all.
     let other = serde_json::json!({"kind": "Store", "spec": {"memory": "1Gi"}});
     assert_eq!(report(other, "CreateAndDelete").bookkeeping(), [].into());
-    let ignored = report(changed, "Ignore");
+    let ignored = report(changed.clone(), "Ignore");
     assert_eq!((ignored.runtimes.touched, ignored.bookkeeping()), (3, [].into()));
     assert!(ignored.differences[0].same_version_default().is_none());
+    let mut never = report(changed, "CreateAndDelete");
+    let one = &mut never.differences[0];
+    for side in [&mut one.old, &mut one.new] {
+        let manifest = std::sync::Arc::make_mut(side.as_mut().unwrap());
+        manifest["spec"]["customResourcePolicy"] = "Ignore".into();
+    }
+    assert!(never.differences[0].same_version_default().is_none(), "no runtime gets it");
 }

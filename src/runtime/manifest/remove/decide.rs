@@ -156,7 +156,7 @@ pub(in crate::runtime::manifest) fn that_count(
 /// The first of some custom resources, where it is, and how many more there are; none if there are none.
 fn first_and_more<'a>(mut resources: impl Iterator<Item = &'a Metadata>) -> Option<String> {
     let first = resources.next()?;
-    Some(format!("{}{}", first.id, more(1 + resources.count())))
+    Some(format!("{}{}", first.id, more(all.len())))
 }
 
 fn waiting_for(first: &str) -> String {
@@ -204,9 +204,11 @@ pub(super) fn holding(default: Option<&ObjectId>, present: &[Metadata]) -> WaitF
     }
 }
 
-/// The first of the custom resources that are to go, how many more there are, and what holds the first one.
-fn deletion_of<'a>(mut resources: impl Iterator<Item = &'a Metadata>) -> WaitFact {
-    let Some(first) = resources.next() else { return WaitFact::Nothing };
+/// One of the custom resources that are to go, how many more there are, and what holds it: the first that nobody has
+/// deleted yet, since a user must do that, or else the first.
+fn deletion_of<'a>(resources: impl Iterator<Item = &'a Metadata>) -> WaitFact {
+    let all: Vec<&Metadata> = resources.collect();
+    let Some(first) = all.iter().find(|one| !one.deleting).or(all.first()) else { return WaitFact::Nothing };
     let held = match (first.deleting, &first.finalizers[..]) {
         (false, _) => status::BY_USERS.to_owned(),
         (true, []) => String::new(),
@@ -214,7 +216,7 @@ fn deletion_of<'a>(mut resources: impl Iterator<Item = &'a Metadata>) -> WaitFac
             format!("; these finalizers of it remain, see the controllers that set them: {}", finalizers.join(", "))
         }
     };
-    WaitFact::For(format!("the deletion of {}{}{held}", first.id, more(1 + resources.count())))
+    WaitFact::For(format!("the deletion of {}{}{held}", first.id, more(all.len())))
 }
 
 /// The message while the default custom resource is being deleted.
