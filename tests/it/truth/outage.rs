@@ -14,6 +14,8 @@ use crate::{
 
 /// The Lease outlives the outage, as with the default timing.
 const LEASE: [&str; 3] = ["--lease-duration=180s", "--lease-renew-deadline=120s", "--lease-retry-period=1s"];
+/// What the log says of an outage.
+const OUTAGE: &str = "the control plane cannot be reached; nothing is reconciled";
 /// What waits is applied this soon after the end of an outage.
 const SECONDS: Duration = Duration::from_secs(10);
 
@@ -84,7 +86,14 @@ async fn a_control_plane_that_answers_only_with_errors_is_an_outage_as_well() {
     let before = problems(&stage).len();
 
     stage.landscape.kcp.fail(Some(StatusCode::SERVICE_UNAVAILABLE)).await;
+    let began = Instant::now();
     is_one_warning(&stage, before, &["it answers only with errors, the last with HTTP status 503"]).await;
+    // And then one a minute.
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    let said: Vec<Value> = problems(&stage).into_iter().skip(before).collect();
+    let minutes = usize::try_from(began.elapsed().as_secs() / 59).expect("a small number");
+    assert!((2..=1 + minutes).contains(&said.len()), "{said:#?}");
+    assert!(said.iter().all(|line| line["msg"] == OUTAGE), "{said:#?}");
     stage.landscape.kcp.fail(None).await;
     ends_within_seconds(&stage).await;
 }
@@ -93,10 +102,9 @@ async fn a_control_plane_that_answers_only_with_errors_is_an_outage_as_well() {
 /// Which of the causes is said depends on whether a request was open.
 async fn is_one_warning(stage: &Stage, before: usize, causes: &[&str]) {
     let is_cause = |text: &str| causes.iter().any(|cause| text.contains(cause));
-    let outage = "the control plane cannot be reached; nothing is reconciled";
     eventually("the outage is said", SOON, async || {
         let said = problems(stage).into_iter().skip(before);
-        let said = said.filter(|line| line["msg"] == outage);
+        let said = said.filter(|line| line["msg"] == OUTAGE);
         let names_server = |line: &Value| line["context"]["server"].as_str().is_some_and(|server| server.contains(':'));
         let said = said.filter(names_server);
         let mut said = said.map(|line| line["context"]["cause"].to_string());
