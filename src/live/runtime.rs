@@ -1132,8 +1132,8 @@ impl<'a> RuntimeComparison<'a> {
         let owner = live.annotation(annotation::OWNED_BY);
         if live.label(label::MANAGED_BY) != Some(MANAGED_BY_SKR) {
             let managers = managers(live);
-            // Tidegate, or Lifecycle Manager before a take-over, removed the label when the module became unmanaged. Now
-            // the module is managed again.
+            // Tidegate, or Lifecycle Manager before a take-over, removed the label when the module became unmanaged.
+            // Now the module is managed again.
             let was_unmanaged = live.label(label::MANAGED_BY).is_none()
                 && owner == Some(manifest.to_string().as_str())
                 && managers.iter().any(|manager| manager == FIELD_MANAGER || manager == MODULE_MANAGER_UPSTREAM);

@@ -156,7 +156,7 @@ pub(in crate::runtime::manifest) fn that_count(
 /// The first of some custom resources, where it is, and how many more there are; none if there are none.
 fn first_and_more<'a>(mut resources: impl Iterator<Item = &'a Metadata>) -> Option<String> {
     let first = resources.next()?;
-    Some(format!("{}{}", first.id, more(all.len())))
+    Some(format!("{}{}", first.id, more(1 + resources.count())))
 }
 
 fn waiting_for(first: &str) -> String {
