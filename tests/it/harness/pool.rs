@@ -64,7 +64,7 @@ fn end_idle() {
     ONCE.call_once(|| {
         thread::spawn(|| {
             loop {
-                thread::sleep(IDLE_MAX / 10);
+                thread::park_timeout(IDLE_MAX / 10);
                 let ended: Vec<_> = {
                     let mut idle = IDLE.lock().expect("a lock");
                     idle.extract_if(.., |(since, _)| since.elapsed() > IDLE_MAX).collect()
