@@ -493,7 +493,7 @@ impl SourcePass<'_> {
         let revision = snapshot.revision.clone();
         let parse = self.inputs(terms, snapshot, before, (time, room));
         let former = mem::take(cache);
-        let parsed = time.within(&revision, ambient::computing(move || parse.run(former))).await?;
+        let parsed = time.within(&revision, ambient::blocking(move || parse.run(former))).await?;
         let (mut loaded, next) = parsed.ok_or_else(|| Problem::Interrupted(revision.clone()))?;
         *cache = next;
         time.complete(&revision)?;
@@ -551,7 +551,7 @@ impl SourcePass<'_> {
                 let others = self.ctx.registry.sizes_of_others(self.key);
                 share::fits(Purpose::Recall, snapshot.bytes(), None, &others).map_err(Problem::TooLarge)?;
                 let parse = self.inputs(terms, snapshot, None, (time, &room));
-                let parsed = ambient::computing(move || parse.run(Cache::default()).0.templates).await;
+                let parsed = ambient::blocking(move || parse.run(Cache::default()).0.templates).await;
                 if let Some(Overrides { active: Some(active), origin: OverridesOrigin::Own, .. }) = parsed {
                     tracing::info!(
                         source = %self.key,

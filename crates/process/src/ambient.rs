@@ -10,15 +10,10 @@ use std::{
     cell::RefCell,
     hash::{BuildHasher, RandomState},
     marker::PhantomData,
-    thread,
 };
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::{sync::oneshot, time::Instant};
-
-/// On a busy machine, a computation gets a third of the share of a thread that serves requests.
-#[cfg(target_os = "linux")]
-const NICENESS: i32 = 5;
+use tokio::time::Instant;
 
 thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
@@ -63,24 +58,6 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
         return Some(work());
     }
     tokio::task::spawn_blocking(work).await.ok()
-}
-
-/// Computes for seconds, without delaying what serves requests: on a thread of its own that has a lower priority. The
-/// end of the process does not wait for it. `None` if the work panics, or if the system starts no thread.
-pub async fn computing<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    if is_simulated() {
-        return Some(work());
-    }
-    let (answer, answered) = oneshot::channel();
-    let run = move || {
-        #[cfg(target_os = "linux")]
-        // The system may forbid this. The work then has the usual priority.
-        let _ = rustix::process::nice(NICENESS);
-        // Nobody may wait for the answer any more.
-        let _ = answer.send(work());
-    };
-    thread::Builder::new().name("computing".to_owned()).spawn(run).ok()?;
-    answered.await.ok()
 }
 
 /// Whether this thread is in a simulation.
@@ -137,16 +114,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-
-    #[cfg(target_os = "linux")]
-    #[tokio::test]
-    async fn a_computation_leaves_the_processor_to_others_and_its_end_is_told() {
-        let priority = || rustix::process::getpriority_process(None).unwrap();
-        let usual = priority();
-        assert_eq!(computing(priority).await, Some((usual + NICENESS).min(19)));
-        assert_eq!((priority(), blocking(priority).await), (usual, Some(usual)));
-        assert_eq!(computing(|| panic!("a bug")).await, None::<()>);
-    }
 
     #[tokio::test(start_paused = true)]
     async fn a_simulation_has_its_own_time_and_chance() {
