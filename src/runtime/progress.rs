@@ -1,4 +1,4 @@
-//! What users are told of the modules of a runtime: installed, upgraded, removed, held, paused. Pure.
+//! The Events of a Kyma about its modules: which are installed, upgraded, removed, held or paused. Pure.
 //!
 //! One Event names all modules that became ready in one pass, because a rollout touches thousands of runtimes. A module
 //! that is ready again in the same version is no news.

@@ -15,7 +15,7 @@ use tidegate_core::{
     definition::{Definition, Kind, Withheld},
     diagnostic::{Diagnostic, Place, Severity},
     intake::{self, ConfirmBy, Id, WaitingRemoval},
-    landscape::{Idle, SourceName},
+    landscape::{self, Idle, SourceName},
     name::Key,
     object::{Gvk, ObjectId, PathPart},
     plan::{
@@ -719,7 +719,7 @@ impl Held {
     /// the runtime.
     pub fn runtime_suspended(definition: Option<&Definition>) -> Held {
         let label = definition.and_then(|definition| definition.object.label(label::SKIP_RECONCILIATION));
-        let hint = match label.is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+        let hint = match label.is_some_and(landscape::says_true) {
             // `tidegate resume` refuses it: the next pass would suspend it again.
             true => "remove the label from the Kyma in git to resume it",
             false => "run `tidegate resume` to resume it",

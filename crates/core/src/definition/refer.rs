@@ -426,23 +426,36 @@ impl<'a> Work<'a> {
             if defined.contains(&(group.clone(), kind.clone())) || self.options.elsewhere.groups.contains(&**group) {
                 continue;
             }
-            let message = format!(
-                "neither Kubernetes nor a module of this repository defines {} of `{}`{}",
-                yaml::short(kind),
-                yaml::short(&format!("{group}/{version}")),
-                match used.objects {
-                    1 => String::new(),
-                    objects => format!(", the kind of {objects} objects of this module"),
-                }
-            );
-            let hint = match used.did_you_mean {
-                Some(meant) => format!("did you mean `{meant}`?"),
-                None => "each runtime that gets this module needs its CustomResourceDefinition before".to_owned(),
+            let role = match used.objects {
+                1 => String::new(),
+                objects => format!(", the kind of {objects} objects of this module"),
             };
-            let severity = if self.options.strict { Severity::Error } else { Severity::Warning };
-            let diagnostic = Diagnostic { severity, ..Diagnostic::warning(code::UNDEFINED_KIND, message) };
-            self.diagnostics.push(diagnostic.hint(hint).at(used.place.clone()));
+            let api_version = format!("{group}/{version}");
+            let diagnostic = self.undefined_kind((&*api_version, &**kind), &role, used.did_you_mean, None);
+            self.diagnostics.push(diagnostic.at(used.place.clone()));
         }
+    }
+
+    /// A kind that neither Kubernetes nor a module defines. `role` says what it is the kind of. The hint is `meant`, or
+    /// the API version of Kubernetes that may be meant.
+    fn undefined_kind(
+        &self,
+        (api_version, kind): (&str, &str),
+        role: &str,
+        did_you_mean: Option<&str>,
+        meant: Option<String>,
+    ) -> Diagnostic {
+        let message = format!(
+            "neither Kubernetes nor a module of this repository defines {} of `{}`{role}",
+            yaml::short(kind),
+            yaml::short(api_version)
+        );
+        let hint = meant.unwrap_or_else(|| match did_you_mean {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => "each runtime that gets this module needs its CustomResourceDefinition first".to_owned(),
+        });
+        let severity = if self.options.strict { Severity::Error } else { Severity::Warning };
+        Diagnostic { severity, ..Diagnostic::warning(code::UNDEFINED_KIND, message) }.hint(hint)
     }
 
     /// Checks the kind and the fields of default resources, as those of a module's objects. A kind that Kubernetes does
@@ -479,8 +492,13 @@ impl<'a> Work<'a> {
                 Api::Foreign { did_you_mean } => {
                     let is_known = in_git.contains(&(Kind::ModuleTemplate, template.key.clone()));
                     if is_known && !self.options.elsewhere.groups.contains(group) {
+                        // A kind of a module may be meant, or an API version of Kubernetes.
                         let sibling = near::did_you_mean(kind, siblings.into_iter().flatten().copied());
-                        self.undefined_default(&template, (api_version, kind), sibling, did_you_mean);
+                        let field = if sibling.is_some() { "kind" } else { "apiVersion" };
+                        let place = at(&template, &["spec".into(), "data".into(), field.into()]);
+                        let role = ", the kind of the default resource";
+                        let diagnostic = self.undefined_kind((api_version, kind), role, did_you_mean, sibling);
+                        self.diagnostics.push(diagnostic.at(place));
                     }
                 }
             }
@@ -504,31 +522,6 @@ impl<'a> Work<'a> {
             let error = Diagnostic::error(code::KUBERNETES_FIELD, message).hint(yaml::printable(hint));
             self.diagnostics.push(error.at(Place::at(&template.place.path, line, column)));
         }
-    }
-
-    /// Warns of a default resource whose kind neither Kubernetes nor a module defines: a kind of a module may be meant,
-    /// or an API version of Kubernetes.
-    fn undefined_default(
-        &mut self,
-        template: &Definition,
-        (api_version, kind): (&str, &str),
-        sibling: Option<String>,
-        did_you_mean: Option<&str>,
-    ) {
-        let message = format!(
-            "neither Kubernetes nor a module of this repository defines {} of `{}`, the kind of the default resource",
-            yaml::short(kind),
-            yaml::short(api_version)
-        );
-        let field = if sibling.is_some() { "kind" } else { "apiVersion" };
-        let hint = sibling.unwrap_or_else(|| match did_you_mean {
-            Some(meant) => format!("did you mean `{meant}`?"),
-            None => "each runtime that gets this module needs its CustomResourceDefinition before".to_owned(),
-        });
-        let severity = if self.options.strict { Severity::Error } else { Severity::Warning };
-        let diagnostic = Diagnostic { severity, ..Diagnostic::warning(code::UNDEFINED_KIND, message) };
-        let place = at(template, &["spec".into(), "data".into(), field.into()]);
-        self.diagnostics.push(diagnostic.hint(hint).at(place));
     }
 
     /// Checks that every version that a ModuleReleaseMeta offers has its ModuleTemplate.

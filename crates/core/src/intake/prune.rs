@@ -236,10 +236,9 @@ fn is_left(situation: &Situation<'_>, id: &Id, losses: &[Loss]) -> bool {
 /// the same commit does not. `declared` is the definition of the Kyma. A runtime that is suspended, or becomes so with
 /// the commit, keeps what it has.
 pub fn is_leaving(installed: &Installed, live: Option<&Kyma>, declared: Option<&serde_json::Value>) -> bool {
-    let skips = |value: Option<&str>| value.is_some_and(|value| value.eq_ignore_ascii_case("true"));
-    let is_suspended = |live: &Kyma| skips(landscape::label(&live.metadata, label::SKIP_RECONCILIATION));
-    let Some(live) = live.filter(|live| !is_suspended(live)) else { return false };
-    if declared.is_some_and(|kyma| skips(kyma["metadata"]["labels"][label::SKIP_RECONCILIATION].as_str())) {
+    let Some(live) = live.filter(|live| !landscape::is_skipped(&live.metadata)) else { return false };
+    let label = declared.and_then(|kyma| kyma["metadata"]["labels"][label::SKIP_RECONCILIATION].as_str());
+    if label.is_some_and(landscape::says_true) {
         return false;
     }
     match installed.standing {

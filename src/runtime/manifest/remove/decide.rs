@@ -204,8 +204,8 @@ pub(super) fn holding(default: Option<&ObjectId>, present: &[Metadata]) -> WaitF
     }
 }
 
-/// One of the custom resources that are to go, how many more there are, and what holds it: the first that nobody has
-/// deleted yet, since a user must do that, or else the first.
+/// Names one of the custom resources that must go, says what holds it, and counts the others. If a user must still
+/// delete one of them, it is that one, otherwise the first.
 fn deletion_of<'a>(resources: impl Iterator<Item = &'a Metadata>) -> WaitFact {
     let all: Vec<&Metadata> = resources.collect();
     let Some(first) = all.iter().find(|one| !one.deleting).or(all.first()) else { return WaitFact::Nothing };

@@ -165,7 +165,7 @@ fn e19_custom_resources_of_users_hold_every_definition_of_a_module() {
         (vec![mine.clone()], "the deletion of Cache kyma-system/mine by their users"),
         (vec![mine.clone(), held.clone()], "the deletion of Cache kyma-system/mine (and 1 more) by their users"),
         (vec![yours], "the deletion of Cache kyma-system/yours"),
-        // Only a user can do something about the one that nobody has deleted.
+        // The first is being deleted. The second waits for a user, so the text names that one.
         (vec![held.clone(), mine], "the deletion of Cache kyma-system/mine (and 1 more) by their users"),
     ] {
         let found = users_resources(&manifest(), &[], &kinds, &present);
