@@ -199,7 +199,7 @@ pub(crate) async fn compare_runtime(
     if kyma.metadata.deletion_timestamp.is_some() {
         return Ok(RuntimeResult::default());
     }
-    if is_skipped(kyma) && !baseline.intent.gone.contains(key) {
+    if landscape::is_skipped(&kyma.metadata) && !baseline.intent.gone.contains(key) {
         let place = baseline.wanted.place(definition::Kind::Kyma, key);
         let declared = baseline.wanted.definitions.good.get(&(definition::Kind::Kyma, key.clone()));
         let suspended = Held::runtime_suspended(declared.map(|declared| &**declared));
@@ -274,7 +274,7 @@ pub(crate) struct Planning<'a> {
 pub(crate) fn keeps_version(planning: Planning<'_>, world: &World, loss: &Loss) -> bool {
     let Some((module, version)) = loss.module.split_once(' ') else { return false };
     let Some(kyma) = planning.after.kymas.get(&loss.runtime) else { return false };
-    if is_skipped(kyma) {
+    if landscape::is_skipped(&kyma.metadata) {
         return true;
     }
     match outcome_of(planning, world, kyma, module) {
@@ -288,7 +288,7 @@ pub(crate) fn keeps_version(planning: Planning<'_>, world: &World, loss: &Loss) 
 /// The version of a module that a runtime gets; `None` if it gets none, because it is suspended or waits. The Kyma in
 /// the runtime is not read.
 pub(crate) fn version_after(planning: Planning<'_>, world: &World, runtime: &Key, module: &str) -> Option<String> {
-    let kyma = planning.after.kymas.get(runtime).filter(|kyma| !is_skipped(kyma))?;
+    let kyma = planning.after.kymas.get(runtime).filter(|kyma| !landscape::is_skipped(&kyma.metadata))?;
     match outcome_of(planning, world, kyma, module)? {
         ModuleOutcome::Install(installation) => Some(installation.version),
         ModuleOutcome::Wait(_) | ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
@@ -352,10 +352,6 @@ fn modules_of(modules: &[Module], renamed: &BTreeMap<Key, Key>) -> BTreeMap<Obje
         ids.map(|id| (id, module.name.clone())).collect::<Vec<_>>()
     };
     modules.iter().rev().flat_map(of_one).collect()
-}
-
-fn is_skipped(kyma: &Kyma) -> bool {
-    landscape::label(&kyma.metadata, label::SKIP_RECONCILIATION).is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
 /// The Manifest of each module, and those that it had under other names and takes over, as the daemon tells them apart.

@@ -207,9 +207,7 @@ pub fn stamp(definition: &Definition, source: &SourceName) -> Object {
             // The API server removes a list when an apply removes its last item, so empty and missing lists would look
             // alike. An annotation that git controls records the difference.
             let is_suspended = object.label(names::label::SKIP_RECONCILIATION);
-            if is_suspended.is_some_and(|value| value.eq_ignore_ascii_case("true"))
-                && object.annotation(annotation::SUSPENDED).is_none()
-            {
+            if is_suspended.is_some_and(says_true) && object.annotation(annotation::SUSPENDED).is_none() {
                 object.set_annotation(annotation::SUSPENDED, "in git");
             }
             let wants_none = object.value()["spec"]["modules"].as_array().is_some_and(Vec::is_empty);

@@ -523,8 +523,7 @@ fn rollout(release: &ModuleReleaseMeta) -> Option<RolloutLine> {
 fn runtime(kyma: &Kyma) -> RuntimeLine {
     let nothing = KymaStatus::default();
     let status = kyma.status.as_ref().unwrap_or(&nothing);
-    let skipped = landscape::label(&kyma.metadata, label::SKIP_RECONCILIATION)
-        .is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    let skipped = landscape::is_skipped(&kyma.metadata);
     let operation = status.last_operation.as_ref().map(|last| last.operation.clone());
     let behind = status
         .conditions

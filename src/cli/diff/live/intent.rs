@@ -273,11 +273,10 @@ fn is_covered(desired: &Object, live: &Object) -> bool {
 /// Whether a label suspends a Kyma after the revision is applied.
 fn will_be_suspended(inputs: &Inputs, world: &World, key: &Key) -> bool {
     let id = (Kind::Kyma, key.clone());
-    let is_true = |value: &str| value.eq_ignore_ascii_case("true");
     if let Some(value) =
         inputs.wanted.definitions.good.get(&id).and_then(|one| one.object.label(label::SKIP_RECONCILIATION))
     {
-        return is_true(value);
+        return landscape::says_true(value);
     }
     let Some(live) = world.objects.get(&id) else { return false };
     // A label from git goes with its definition's.
@@ -286,7 +285,7 @@ fn will_be_suspended(inputs: &Inputs, world: &World, key: &Key) -> bool {
         let is_ours = |entry: &&Value| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply";
         entries.iter().filter(is_ours).any(|entry| !entry["fieldsV1"]["f:metadata"]["f:labels"][&path].is_null())
     });
-    !from_git && live.label(label::SKIP_RECONCILIATION).is_some_and(is_true)
+    !from_git && live.label(label::SKIP_RECONCILIATION).is_some_and(landscape::says_true)
 }
 
 /// The modules that changed Kymas leave alone. A Kyma that waits changes nothing.
