@@ -21,7 +21,7 @@ use super::{
     world::{World, key, typed},
 };
 use crate::runtime::{
-    manifest::{OF_TWO_MODULES, definitions_in_use, is_skipped as is_paused, module_in_use},
+    manifest::{OF_TWO_MODULES, OwnershipClaim, definitions_in_use, is_skipped as is_paused, module_in_use},
     manifests::{LiveManifests, is_replaceable},
     reporting,
 };
@@ -32,8 +32,8 @@ use tidegate_core::{
         Kyma, Manifest,
         kyma::KymaSpec,
         names::{
-            CATALOG_MANAGER_UPSTREAM, DEPLOYER, FIELD_MANAGER, MANAGED_BY_SKR, MODULE_MANAGER_UPSTREAM, SKR_KYMA,
-            SKR_NAMESPACE, annotation, label,
+            CATALOG_MANAGER_UPSTREAM, DEPLOYER, FIELD_MANAGER, MANAGED_BY_SKR, SKR_KYMA, SKR_NAMESPACE, annotation,
+            label,
         },
         shared::CustomResourcePolicy,
     },
@@ -1128,12 +1128,9 @@ impl<'a> RuntimeComparison<'a> {
         let owner = live.annotation(annotation::OWNED_BY);
         if live.label(label::MANAGED_BY) != Some(MANAGED_BY_SKR) {
             let managers = managers(live);
-            // Tidegate, or Lifecycle Manager before a take-over, removed the label when the module became unmanaged.
-            // Now the module is managed again.
-            let was_unmanaged = live.label(label::MANAGED_BY).is_none()
-                && owner == Some(manifest.to_string().as_str())
-                && managers.iter().any(|manager| manager == FIELD_MANAGER || manager == MODULE_MANAGER_UPSTREAM);
-            return (!was_unmanaged).then(|| managers.to_vec());
+            let managed_by = live.label(label::MANAGED_BY);
+            let claim = OwnershipClaim { managed_by, owned_by: owner, managers: &managers };
+            return (!claim.was_unmanaged(manifest)).then(|| managers.to_vec());
         }
         let owner = owner?;
         let other = (owner != manifest.to_string()).then(|| owner.parse::<Key>().ok()).flatten()?;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{
     harness::{self, SOON, eventually},
-    stage::{self, Stage, read, scenarios},
+    stage::{self, QUIET, Stage, read, scenarios},
 };
 
 scenarios!(
@@ -59,6 +59,16 @@ async fn before_with(more: &[String]) -> Stage {
     let stage = Stage::new(1, &files).await;
     apply_before(&stage, &files).await;
     stage
+}
+
+/// Starts a new process of the daemon, and waits until it has nothing to do. What it requests comes after these marks.
+async fn restarted(stage: &Stage) -> Vec<u64> {
+    stage.kill().await;
+    let marks = stage.marks();
+    stage.start();
+    stage.rests().await;
+    tokio::time::sleep(QUIET).await;
+    marks
 }
 
 /// The repository of such a stage.
@@ -780,7 +790,7 @@ async fn a_manifest_whose_module_moves_into_git_keeps_nothing_of_its_former_sour
     let marks = stage.marks();
     stage.start();
     stage.rests().await;
-    tokio::time::sleep(stage::QUIET).await;
+    tokio::time::sleep(QUIET).await;
     let is_read = |line: &String| {
         [" get ", " list ", " watch ", " leases", " events", " selfsubject"].iter().any(|other| line.contains(other))
     };
