@@ -46,6 +46,15 @@ impl Idle {
     }
 }
 
+/// What ends the suspension of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResumeBy {
+    /// `tidegate resume`.
+    Command,
+    /// A change of the file that declares the GitSource, because it sets `spec.suspend`.
+    File,
+}
+
 /// Why a source takes nothing over and applies nothing; none if it does.
 pub fn idle(source: &GitSource) -> Option<Idle> {
     Idle::new(source.spec.suspend, source.metadata.deletion_timestamp.is_some())

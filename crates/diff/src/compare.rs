@@ -52,7 +52,7 @@ use tidegate_core::{
     immutable::Context,
     intake::{self, Id, Installed, Loss, Policy, Standing},
     landscape::{
-        self, Idle, Landscape, SourceName,
+        self, Idle, Landscape, ResumeBy, SourceName,
         file::{KnownKyma, LandscapeFile, Owner, as_taken_over},
     },
     name::Key,
@@ -109,6 +109,8 @@ pub struct Request<'a> {
     pub numbers: bool,
     /// Why nothing of the new side takes effect, because of the GitSource; none if it does.
     pub idle: Option<Idle>,
+    /// What ends the suspension of the GitSource.
+    pub resume_by: ResumeBy,
 }
 
 /// Both landscapes, the inputs of a [`Comparison`].
@@ -840,7 +842,8 @@ impl<'a> Comparison<'a> {
             })
             .collect();
         held.extend(self.prepared.settled.held.iter().cloned());
-        held.extend(self.request.idle.map(|idle| Held::source_idle(self.request.source, idle)));
+        let Request { source, idle, resume_by, .. } = self.request;
+        held.extend(idle.map(|idle| Held::source_idle(source, idle, resume_by)));
         held.sort_by(|a, b| {
             (&*a.runtimes, &a.module, a.why, &a.message).cmp(&(&*b.runtimes, &b.module, b.why, &b.message))
         });

@@ -25,7 +25,7 @@ use tidegate_core::{
     definition,
     diagnostic::{Diagnostics, Severity},
     intake::{self, Policy},
-    landscape::{self, Idle, Landscape, SourceName},
+    landscape::{self, Idle, Landscape, ResumeBy, SourceName},
     name::Key,
     object::Object,
     plan::{self, Class, Components, Offer, PolicyAt, Settings},
@@ -564,7 +564,8 @@ impl Summing {
         }
         let Outcome { found, held, unknown, diagnostics: more, problems, .. } = self.outcome;
         let mut held = Held::together(held);
-        held.extend(self.idle.map(|idle| Held::source_idle(&inputs.source, idle)));
+        let resume_by = if inputs.suspended { ResumeBy::File } else { ResumeBy::Command };
+        held.extend(self.idle.map(|idle| Held::source_idle(&inputs.source, idle, resume_by)));
         self.diagnostics.extend(more);
         let mut gatherer = Gatherer::default();
         let mut lines = Lines::new(&inputs.snapshot);

@@ -213,6 +213,7 @@ fn report(old: &World, new: &World) -> Report {
         mask: &MaskKey::new([7; 32]),
         numbers: true,
         idle: new.suspended.then_some(Idle::Suspended),
+        resume_by: ResumeBy::Command,
     };
     let report = compare(request, to.3.clone(), Subject::default()).finish();
     let prepared = Prepared::new(&request);
@@ -632,6 +633,23 @@ fn while_the_source_is_suspended_nothing_comes_about() {
     let found = report(&world(), &new);
     assert!(found.differences.iter().all(|one| one.effect == Effect::Held), "{:?}", script(&found));
     check_held(&found, &[(Why::Suspended, "", 0)]);
+}
+
+#[test]
+fn a_source_that_its_file_suspends_is_resumed_in_git() {
+    let hint = |idle, by| Held::source_idle(&source(), idle, by).hint;
+    let command = Some("run `tidegate resume` to resume it".to_owned());
+    let file = Some("remove `spec.suspend` from the GitSource in git to resume it".to_owned());
+    for (idle, by, expected) in [
+        (Idle::Suspended, ResumeBy::Command, &command),
+        (Idle::SuspendedEnding, ResumeBy::Command, &command),
+        (Idle::Ending, ResumeBy::Command, &None),
+        (Idle::Suspended, ResumeBy::File, &file),
+        (Idle::SuspendedEnding, ResumeBy::File, &file),
+        (Idle::Ending, ResumeBy::File, &None),
+    ] {
+        assert_eq!(hint(idle, by), *expected, "{idle:?} {by:?}");
+    }
 }
 
 #[test]
