@@ -102,7 +102,7 @@ fn is_made_by_us(metadata: &Metadata) -> bool {
         && metadata.annotation(annotation::OWNED_BY).is_none()
 }
 
-/// Whether a Manifest declares a custom resource as the default one. Whatever it says, one without a namespace has none.
+/// Whether a Manifest declares a custom resource as the default one. One without a namespace has none, whatever it says.
 fn is_default_of_any(id: &ObjectId, siblings: &[Arc<Manifest>]) -> bool {
     siblings.iter().filter_map(|sibling| resource(sibling)).any(|resource| {
         let default = resource.id();

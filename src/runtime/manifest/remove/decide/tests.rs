@@ -82,7 +82,7 @@ fn the_default_custom_resource_goes_once_it_is_the_only_one() {
     }
 }
 
-/// A version without `spec.data` follows one with it: the custom resource that Tidegate made for the former is no user's.
+/// A version without `spec.data` follows one with it: what Tidegate made for the former is no user's.
 #[test]
 fn a_default_custom_resource_that_no_version_declares_any_more_goes_with_the_module() {
     let made =
