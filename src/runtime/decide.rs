@@ -389,8 +389,8 @@ pub(super) fn removal(kyma: &Kyma, waiting: Option<Arc<str>>, are_visited: impl 
     }
 }
 
-/// Severity, reason and note of the Event about a rollout that continues only if a user does something. `failed` returns
-/// the runtimes in which the version failed. The note is the same for each runtime that waits.
+/// Severity, reason and note of the Event about a rollout that continues only if a user does something. `failed`
+/// returns the runtimes in which the version failed. The note is the same for each runtime that waits.
 pub(super) fn rollout_news<'k>(
     upgrade: &Upgrade<'_>,
     hold: &Hold,

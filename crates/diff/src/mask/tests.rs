@@ -346,7 +346,8 @@ fn parts_of_values_are_found_whatever_is_wrong_with_the_text_around_them() {
     assert!(!shown.contains("of-the-two") && shown.ends_with("5432, true"), "{shown}");
 }
 
-/// Each of these would need minutes, or a deep stack, if it were read otherwise than once. None of them hides the value.
+/// Each of these would need minutes, or a deep stack, if it were read otherwise than once. None of them hides the
+/// value.
 #[test]
 fn hostile_values_of_secrets_take_no_time() {
     let begin = std::time::Instant::now();

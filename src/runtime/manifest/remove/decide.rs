@@ -102,7 +102,8 @@ fn is_made_by_us(metadata: &Metadata) -> bool {
         && metadata.annotation(annotation::OWNED_BY).is_none()
 }
 
-/// Whether a Manifest declares a custom resource as the default one. One without a namespace has none, whatever it says.
+/// Whether a Manifest declares a custom resource as the default one. If its kind has no namespace, that of the
+/// declaration does not matter.
 fn is_default_of_any(id: &ObjectId, siblings: &[Arc<Manifest>]) -> bool {
     siblings.iter().filter_map(|sibling| resource(sibling)).any(|resource| {
         let default = resource.id();
