@@ -331,6 +331,8 @@ impl Prepared {
             InstallSource::Oci(_) => true,
         };
         let known = is_in_control_plane.then(|| self.known.get(runtime)).flatten();
+        // The control plane may have had it before the runtime.
+        let known = known.filter(|known| !known.behind.contains(&installation.module));
         let installed = known.and_then(|known| known.installed.iter().find(|one| one.name == installation.module));
         installed.is_some_and(|one| !one.failed && one.version.as_deref() == Some(installation.version.as_str()))
     }

@@ -711,17 +711,18 @@ fn an_object_that_may_be_made_anew_from_now_on_is_recreated_where_an_earlier_cha
         )
     };
     // What the control plane has of the module, whenever the old side was committed.
-    let file = |failed: &str, version: &str, control_plane: &World| -> &'static str {
+    let following = |failed: &str, version: &str, control_plane: &World, behind: &str| -> &'static str {
         let tree = control_plane.snapshot().trees["modules/cache/1.0.0/objects"];
         let text = format!(
             "apiVersion: tidegate.dev/v1alpha1\nkind: Landscape\nwritten: '2026-01-01T00:00:00Z'\nkymas:\n- namespace: kcp-system\n  \
              name: one\n  channel: regular\n  modules: [{{name: cache}}]\n  installed: [{{name: cache, channel: regular, \
-             version: {version}{failed}}}]\ntemplates:\n- apiVersion: operator.kyma-project.io/v1beta2\n  kind: ModuleTemplate\n  \
+             version: {version}{failed}}}]\n{behind}templates:\n- apiVersion: operator.kyma-project.io/v1beta2\n  kind: ModuleTemplate\n  \
              metadata: {{name: cache-1.0.0, namespace: kcp-system, labels: {{tidegate.dev/source: kcp-system.landscape}}, \
              annotations: {{tidegate.dev/module-tree: {tree}}}}}\n  spec: {{moduleName: cache, version: 1.0.0, descriptor: {{}}}}\n"
         );
         Box::leak(text.into_boxed_str())
     };
+    let file = |failed: &str, version: &str, control_plane: &World| following(failed, version, control_plane, "");
     let path = "modules/cache/1.0.0/objects/a.yaml";
     let (without, with) = (deployment("{}"), deployment("{tidegate.dev/recreate: enabled}"));
     let (now, earlier) = (world().file(path, &without), world());
@@ -732,6 +733,9 @@ fn an_object_that_may_be_made_anew_from_now_on_is_recreated_where_an_earlier_cha
         (Some(file("", "0.9.0", &now)), true),
         // The old side was not applied yet when the file was written.
         (Some(file("", "1.0.0", &earlier)), true),
+        // The control plane had it, and the runtime had not followed.
+        (Some(following("", "1.0.0", &now, "  behind: [cache]\n")), true),
+        (Some(following("", "1.0.0", &now, "  behind: [mailer]\n")), false),
     ] {
         let old = World { known, ..world().file(path, &without) };
         let found = report(&old, &old.clone().file(path, &with));
