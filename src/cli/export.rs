@@ -43,10 +43,10 @@ use tidegate_process::{Exit, tell};
 /// the control plane: those of GitSources, and those that other clients have applied. It also writes the names of
 /// Kymas, their module lists, channels and installed versions, the limits of GitSources, which of them are suspended or
 /// wait for a confirmation, which Manifests are paused, and which runtimes had other objects of a module in git than
-/// the control plane. If there are several GitSources, it also writes the names
-/// of the objects that runtimes have of modules in git, from their Manifests. Of the labels of Kymas it writes only
-/// those that select modules: `beta`, `internal`, the source of the Kyma, and the labels that selectors of
-/// ModuleReleaseMetas name. Identifiers of customers are not among them.
+/// the control plane. If there are several GitSources, it also writes the names of the objects that runtimes have of
+/// modules in git, from their Manifests. Of the labels of Kymas it writes only those that select modules: `beta`,
+/// `internal`, the source of the Kyma, and the labels that selectors of ModuleReleaseMetas name. Identifiers of
+/// customers are not among them.
 ///
 /// For a runtime that chooses its own modules, the list comes from its Kyma's status.
 ///
