@@ -57,7 +57,7 @@ use tidegate_core::{
 };
 use tidegate_diff::{
     clean::REFUSED,
-    gather::Found,
+    gather::ObjectDifference,
     live::{kept, stripped},
     model::{Action, Effect, Held, NotKnown, Side, Why},
     names::Names,
@@ -893,7 +893,7 @@ impl<'a> RuntimeComparison<'a> {
             self.assigned(modules, wish, live);
         }
         // The objects of other modules, which delete them or leave the runtime first.
-        let mut moving: Vec<(Found, Key)> = Vec::new();
+        let mut moving: Vec<(ObjectDifference, Key)> = Vec::new();
         for ((wish, ownership), result) in blocked.wishes.iter().zip(results) {
             match result {
                 Ok(found) => {
@@ -933,7 +933,7 @@ impl<'a> RuntimeComparison<'a> {
             let giver = modules.iter().find(|module| is_held && module.manifest == giver);
             self.outcome.held.extend(giver.map(|giver| self.stays_with(giver, &found)));
             let effect = if is_held { Effect::Held } else { found.effect };
-            self.outcome.found.push(Found { effect, ..found });
+            self.outcome.found.push(ObjectDifference { effect, ..found });
         }
         for (module, in_use) in modules.iter().zip(&in_use) {
             match module.rests {
@@ -960,7 +960,7 @@ impl<'a> RuntimeComparison<'a> {
     }
 
     /// An object that would move to another module, but stays with the one that has it.
-    fn stays_with(&self, giver: &Module, found: &Found) -> Held {
+    fn stays_with(&self, giver: &Module, found: &ObjectDifference) -> Held {
         let place = found.places.first().cloned();
         Held { runtimes: [self.key.clone()].into(), place, ..Held::stays_with(&giver.name, &found.id) }
     }
@@ -1186,7 +1186,7 @@ impl<'a> RuntimeComparison<'a> {
         let messages = match in_use {
             InUse::Nothing => return,
             InUse::Module(first) => {
-                let is_manifest = |found: &&mut Found| {
+                let is_manifest = |found: &&mut ObjectDifference| {
                     found.target == Side::ControlPlane
                         && &*found.id.kind == "Manifest"
                         && *found.id.name == *module.manifest.name()
@@ -1336,7 +1336,11 @@ fn is_catalog_copy(id: &ObjectId, object: &Object) -> bool {
 }
 
 /// Compares one object.
-async fn one(comparer: &Comparer<'_>, wish: &Wish, ownership: &Ownership<'_>) -> Result<Option<Found>, Error> {
+async fn one(
+    comparer: &Comparer<'_>,
+    wish: &Wish,
+    ownership: &Ownership<'_>,
+) -> Result<Option<ObjectDifference>, Error> {
     let (differs, effect) = match ownership {
         Ownership::Absent => (Some(Arc::new(comparer.created(wish))), Effect::Applies),
         Ownership::Ours(live) | Ownership::Left(live, _) => (comparer.existing(wish, live).await?, Effect::Applies),

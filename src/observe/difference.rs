@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use tidegate_core::object::{ObjectId, PathPart};
 use tidegate_diff::{
-    gather::Found,
+    gather::ObjectDifference,
     live::differing,
     model::{Action, Effect, Side},
 };
@@ -105,7 +105,7 @@ impl Serialize for Reason {
 
 impl Difference {
     /// From a comparison.
-    pub(crate) fn from_found(found: &Found, module: Option<&str>) -> Difference {
+    pub(crate) fn from_found(found: &ObjectDifference, module: Option<&str>) -> Difference {
         let fields: Vec<String> = match (&found.old, &found.new) {
             (Some(old), Some(new)) => changed_fields(old, new),
             (Some(_) | None, _) => Vec::new(),

@@ -31,7 +31,7 @@ use std::{
 pub(super) use self::leaves::leaves;
 pub use self::places::Lines;
 use self::{
-    found::{Found, Hit, Runtime},
+    found::{FoundDifferences, Hit, Runtime},
     held::HeldBy,
     modules::{Bucket, Pair},
     overlap::Overlaps,
@@ -164,7 +164,7 @@ struct TemplateChanges {
 /// The findings for some of the runtimes.
 #[derive(Default)]
 pub struct Seen {
-    found: Found,
+    found: FoundDifferences,
     buckets: BTreeMap<Pair, Bucket>,
     classes: BTreeMap<(Option<u32>, Option<u32>), Vec<Runtime>>,
     held: BTreeMap<HeldBy, (Vec<Runtime>, Option<Place>)>,

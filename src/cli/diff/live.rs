@@ -37,7 +37,7 @@ use tidegate_core::{
 use tidegate_diff::{
     clean::{Draft, REFUSED},
     compare::{Lines, touched},
-    gather::{Found, Gatherer},
+    gather::{Gatherer, ObjectDifference},
     mask::Masker,
     model::{Action, Effect, Held, LIVE, Move, NotKnown, Report, Runtimes, Side, Subject, Unreached},
     policy::{Kinds, Labels},
@@ -248,8 +248,8 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
 
 /// Marks what waits because runtimes keep a version: users have custom resources of its module.
 fn hold_in_use(kept: &BTreeSet<Key>, results: &[(Key, Result<RuntimeResult, String>)], outcome: &mut Outcome) {
-    let key = |found: &Found| Key::new(&found.id.namespace, &found.id.name);
-    let is_kept = |found: &&mut Found| {
+    let key = |found: &ObjectDifference| Key::new(&found.id.namespace, &found.id.name);
+    let is_kept = |found: &&mut ObjectDifference| {
         found.action == Action::Delete && &*found.id.kind == "ModuleTemplate" && kept.contains(&key(found))
     };
     outcome.found.iter_mut().filter(is_kept).for_each(|found| found.effect = Effect::Held);
@@ -512,7 +512,7 @@ fn overridden(inputs: &Inputs) -> BTreeSet<&'static str> {
 /// Marks what is there whatever the revision says, apart from what these templates render. An API server that rejects
 /// an object rejects that of the active revision as well, so it is no error of this one.
 fn is_former(outcome: &mut Outcome, overridden: &BTreeSet<&str>) {
-    let is_other = |found: &&mut Found| found.maker.is_none_or(|maker| !overridden.contains(maker));
+    let is_other = |found: &&mut ObjectDifference| found.maker.is_none_or(|maker| !overridden.contains(maker));
     outcome.found.iter_mut().filter(is_other).for_each(|found| found.is_former = true);
     let rejected = outcome.diagnostics.iter_mut().filter(|one| one.code == REFUSED);
     rejected.for_each(|one| one.severity = Severity::Warning);
@@ -708,8 +708,8 @@ mod tests {
 
     use super::*;
 
-    fn found(kind: &str, name: &str, old: Value, new: Value) -> Found {
-        Found {
+    fn found(kind: &str, name: &str, old: Value, new: Value) -> ObjectDifference {
+        ObjectDifference {
             target: Side::Runtime,
             id: ObjectId::new("example.org", kind, "", name),
             gvk: Gvk::new("example.org", "v1", kind),
@@ -734,7 +734,7 @@ mod tests {
             diagnostics: vec![Diagnostic::error(REFUSED, "rejected"), Diagnostic::error("template", "broken")],
             ..Outcome::default()
         };
-        let rendered = Found { maker: Some("skr/kyma.yaml"), ..outcome.found[0].clone() };
+        let rendered = ObjectDifference { maker: Some("skr/kyma.yaml"), ..outcome.found[0].clone() };
         outcome.found.push(rendered.clone());
         is_former(&mut outcome, &BTreeSet::from(["skr/kyma.yaml"]));
         let former: Vec<bool> = outcome.found.iter().map(|found| found.is_former).collect();

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Comparison, Found, Hit, Names, Runtime, Seen,
+    Comparison, FoundDifferences, Hit, Names, Runtime, Seen,
     held::HeldBy,
     modules::{self, Installed, Shared},
     overlap::{Clash, Clashes, Outcomes, content},
@@ -246,7 +246,7 @@ fn counterpart(
         moves: false,
         context: Context::default(),
     };
-    Found::add(&mut seen.found, hit, &[runtime]);
+    FoundDifferences::add(&mut seen.found, hit, &[runtime]);
 }
 
 /// Compares the modules of a runtime: those on both sides.
