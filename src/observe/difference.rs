@@ -141,7 +141,7 @@ impl Difference {
 
     /// A difference with these fields.
     pub(crate) fn new(side: ComparedCluster, reason: Reason, object: ObjectId, fields: &[String]) -> Difference {
-        let improvement = improvement::of(reason, &object, fields);
+        let improvement = improvement::explaining(reason, &object, fields);
         let more_fields = fields.len().saturating_sub(FIELDS_MAX);
         let fields = fields.iter().take(FIELDS_MAX).cloned().collect();
         Difference { module: None, side, reason, object, fields, more_fields, detail: None, improvement }

@@ -523,7 +523,7 @@ fn hold(outcome: &mut Outcome, key: &Key) {
     let of_runtime = outcome.found.iter_mut().filter(|found| found.target == Side::Runtime);
     for found in of_runtime.filter(|found| found.action == Action::Change) {
         let (Some(old), Some(new)) = (&found.old, &found.new) else { continue };
-        if improvement::of(Reason::Changed, &found.id, &changed_fields(old, new)).is_some() {
+        if improvement::explaining(Reason::Changed, &found.id, &changed_fields(old, new)).is_some() {
             found.effect = Effect::Held;
         }
     }
