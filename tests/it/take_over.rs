@@ -5,6 +5,7 @@ mod held;
 mod kill;
 mod lease;
 mod nothing;
+mod rights;
 mod size;
 
 use kube::{
