@@ -1,6 +1,7 @@
 //! `tidegate adopt`: what stands in the way of a take-over, taking a landscape over, and giving it back.
 
 pub(crate) mod cut;
+mod gate;
 mod held;
 mod kill;
 mod lease;

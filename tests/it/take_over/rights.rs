@@ -246,8 +246,7 @@ fn assert_named(rights: &Rights, position: usize, text: &str, code: i32) {
     let (verb, resource) = rights.words(position);
     let of_server = format!("cannot {verb} resource \"{resource}\"");
     let ours = format!("cannot {verb} {resource}");
-    let is_named = text.contains(&of_server)
-        || [" ", "."].iter().any(|after| text.contains(&format!("{ours}{after}")));
+    let is_named = text.contains(&of_server) || [" ", "."].iter().any(|after| text.contains(&format!("{ours}{after}")));
     assert!(code != 0 && is_named, "without {}: exit code {code}, {text}", rights.rules[position].1);
 }
 
