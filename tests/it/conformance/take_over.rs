@@ -23,7 +23,7 @@ use crate::{
         server::Server,
     },
     stage::{self, QUIET, Stage, States, read},
-    take_over::{apply_before, files_before, retire},
+    take_over::{apply_before, files_before, retire, write_again},
 };
 
 const RUNTIME: &str = "3f0e7c1a-0000-4000-8000-000000000001";
@@ -1147,6 +1147,33 @@ async fn row_101_what_is_given_back_is_as_its_managers_wrote_it() {
 
     let found = [differing(&kcp_before, &objects_of_kcp(&stage).await), differing(&skr_before, &objects(skr).await)];
     assert_eq!(found.concat(), Vec::<String>::new());
+    managers_write_again(&stage).await;
+}
+
+/// Each manager that wrote the landscape writes again what it claims, in the same way: by an apply or an update, on the
+/// object or its status. No object changes.
+async fn managers_write_again(stage: &Stage) {
+    let all: BTreeSet<&str> = MANAGERS.iter().map(|row| row.0).collect();
+    let all: Vec<&str> = all.into_iter().collect();
+    let typed = |objects: BTreeMap<String, Value>, versions: &[land::Kind<'_>]| -> Vec<Value> {
+        let of_kind = |(name, mut object): (String, Value)| {
+            let kind = name.split(' ').next().unwrap();
+            let version = versions.iter().find(|(_, other)| *other == kind).unwrap().0;
+            // The items of a list do not say what they are.
+            (object["apiVersion"], object["kind"]) = (json!(version), json!(kind));
+            object
+        };
+        objects.into_iter().map(of_kind).collect()
+    };
+    let of_kcp = ["Kyma", "Manifest", "ModuleTemplate", "ModuleReleaseMeta"].map(|kind| (KYMA.0, kind));
+    let of_kcp = [&of_kcp[..], &[("cert-manager.io/v1", "Certificate")]].concat();
+    let in_kcp = write_again(&stage.kcp, &typed(objects_of_kcp(stage).await, &of_kcp), &all).await;
+    let in_runtime = write_again(&stage.skrs[0], &typed(objects(&stage.skrs[0]).await, &KINDS), &all).await;
+    let wrote = |cluster: &str| -> BTreeSet<String> {
+        let rows = MANAGERS.iter().filter(|row| row.1 == cluster);
+        rows.map(|(name, _, _, how, part)| format!("{name} {how} {part}").trim_end().to_owned()).collect()
+    };
+    assert_eq!([in_kcp, in_runtime], ["kcp", "skr"].map(wrote), "all managers have what they had");
 }
 
 /// Before the take-over, the same landscape is observed: it differs by the field managers alone, which is decided,
