@@ -418,7 +418,7 @@ async fn landscape_of(runtimes: usize, server: &Server, options: &[&str]) -> Sta
     add_finalizer(kcp, ("ModuleReleaseMeta", "warden"), finalizer::MANDATORY_MODULE).await;
     harness::install_crds_from(kcp, "cert-manager-crds.yaml", &["certificates.cert-manager.io"]).await;
     harness::apply(kcp, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}})).await;
-    for (name, skr) in stage::MANY.iter().zip(&stage.skrs) {
+    for (&name, skr) in stage::MANY.iter().zip(&stage.skrs) {
         create(kcp, "KEB", &kyma(name)).await;
         add_finalizer(kcp, ("Kyma", name), finalizer::KYMA).await;
         pass(kcp, (name, skr), &server.host(), &definitions(), THEN).await;
@@ -1227,7 +1227,7 @@ async fn row_101_an_observer_of_three_runtimes_beside_lifecycle_manager_only_rea
                 },
             });
             write(&stage.kcp, "lifecycle-manager", &lease).await;
-            for (name, skr) in stage::MANY.iter().zip(&stage.skrs) {
+            for (&name, skr) in stage::MANY.iter().zip(&stage.skrs) {
                 pass(&stage.kcp, (name, skr), &registry, &definitions, &now).await;
             }
             // What the observer has seen of it.

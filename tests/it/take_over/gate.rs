@@ -37,7 +37,10 @@ pub(super) struct Barrier(Arc<Shared>);
 
 struct Shared {
     open: Mutex<Open>,
+    /// Whether a write was stopped.
     stopped: watch::Sender<bool>,
+    /// How many requests are on their way to the servers.
+    running: watch::Sender<usize>,
 }
 
 struct Open {
@@ -45,6 +48,8 @@ struct Open {
     left: usize,
     /// Where the write after them ends.
     end: End,
+    /// Whether that write has come: nothing passes any more.
+    is_over: bool,
     /// Method and path of the writes that arrived.
     writes: Vec<String>,
 }
@@ -72,26 +77,33 @@ const BODY_MAX: usize = 64 << 20;
 
 impl Barrier {
     pub(super) fn new() -> Barrier {
-        let open = Open { left: usize::MAX, end: End::BeforeItArrives, writes: Vec::new() };
-        Barrier(Arc::new(Shared { open: Mutex::new(open), stopped: watch::Sender::new(false) }))
+        let open = Open { left: usize::MAX, end: End::BeforeItArrives, is_over: false, writes: Vec::new() };
+        let (stopped, running) = (watch::Sender::new(false), watch::Sender::new(0));
+        Barrier(Arc::new(Shared { open: Mutex::new(open), stopped, running }))
     }
 
     /// From now on, lets so many writes through, then nothing. Forgets the writes before.
     pub(super) fn let_through(&self, writes: usize, end: End) {
         let mut open = self.open();
-        (open.left, open.end) = (writes, end);
+        (open.left, open.end, open.is_over) = (writes, end, false);
         open.writes.clear();
         self.0.stopped.send_replace(false);
     }
 
     /// From now on, everything arrives. What was stopped does not.
     pub(super) fn lift(&self) {
-        self.open().left = usize::MAX;
+        let mut open = self.open();
+        (open.left, open.is_over) = (usize::MAX, false);
     }
 
     /// Returns once a write is stopped.
     pub(super) async fn stopped(&self) {
         let _ = self.0.stopped.subscribe().wait_for(|stopped| *stopped).await;
+    }
+
+    /// Returns once no request is on its way to a server: what a killed client has sent arrives.
+    pub(super) async fn settled(&self) {
+        let _ = self.0.running.subscribe().wait_for(|running| *running == 0).await;
     }
 
     /// Method and path of the writes that arrived.
@@ -104,26 +116,27 @@ impl Barrier {
     }
 
     fn way(&self, method: &Method, path: &str) -> Way {
-        let is_read = *method == Method::GET;
         let mut open = self.open();
-        if *self.0.stopped.borrow() && open.left == 0 {
+        if open.is_over {
             return Way::Never;
         }
-        if is_read {
+        if *method == Method::GET {
             return Way::Through;
         }
-        let way = match open.left {
-            0 => Way::Ends(open.end),
-            _ => Way::Through,
-        };
+        let way = if open.left == 0 { Way::Ends(open.end) } else { Way::Through };
         if !matches!(way, Way::Ends(End::BeforeItArrives)) {
             open.writes.push(format!("{method} {path}"));
         }
         match way {
             Way::Through => open.left -= 1,
-            // The one that never arrives is there now. The other one says so when it has arrived.
-            Way::Ends(End::BeforeItArrives) => _ = self.0.stopped.send_replace(true),
-            Way::Ends(End::BeforeItsAnswer) | Way::Never => {}
+            Way::Ends(end) => {
+                open.is_over = true;
+                // The other one says so when it has arrived.
+                if end == End::BeforeItArrives {
+                    self.0.stopped.send_replace(true);
+                }
+            }
+            Way::Never => {}
         }
         way
     }
@@ -180,9 +193,18 @@ async fn forward(State((client, barrier)): State<(Client, Barrier)>, request: Re
             forwarded = forwarded.header(name, value);
         }
     }
-    let body = to_bytes(body, BODY_MAX).await.expect("a body");
+    // A client that is killed may leave a part of a body.
+    let Ok(body) = to_bytes(body, BODY_MAX).await else { return std::future::pending().await };
     let forwarded = forwarded.body(kube::client::Body::from(body.to_vec())).expect("a request");
-    let answer = client.send(forwarded).await.expect("the server answers");
+    // Of its own, so that it arrives whatever becomes of the client.
+    let shared = Arc::clone(&barrier.0);
+    shared.running.send_modify(|running| *running += 1);
+    let sent = tokio::spawn(async move {
+        let answer = client.send(forwarded).await;
+        shared.running.send_modify(|running| *running -= 1);
+        answer
+    });
+    let answer = sent.await.expect("it ends").expect("the server answers");
     if matches!(way, Way::Ends(End::BeforeItsAnswer)) {
         barrier.0.stopped.send_replace(true);
         return std::future::pending().await;

@@ -277,8 +277,7 @@ impl OnReal<'_> {
             child.start_kill().expect("it runs");
             let ended = child.wait().await.expect("it has ended");
             assert_eq!(ended.signal(), Some(9), "{said}");
-            // What is on its way arrives: its connection may be gone before.
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            self.barrier.settled().await;
             self.barrier.lift();
             let again = tokio::time::timeout(PATIENCE, self.command(arguments, repository).output()).await;
             succeeded(&again.expect("it ends").expect("it runs"));

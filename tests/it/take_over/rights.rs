@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 use tidegate_testbed::{Extent, Folder};
 use tokio::process::Command;
 
-use super::{BEFORE, LEASE, apply, apply_before, cut::apply_manifest, definition_of, files_before, merge, outdate};
+use super::{
+    BEFORE, LEASE, apply, apply_before, cut::apply_manifest, definition_of, files_before, manifest_of, merge, outdate,
+};
 use crate::{
     deploy,
     harness::{self, SOON},
@@ -167,7 +169,9 @@ impl Place {
             let spec = match kind {
                 "Kyma" => json!({"channel": "regular"}),
                 "ModuleTemplate" => json!({"moduleName": "other", "version": "1.0.0", "descriptor": {}}),
-                "Manifest" => json!({"install": {"name": "raw-manifest"}}),
+                "Manifest" => {
+                    manifest_of("other", "other", json!({"type": "oci-dir", "repo": "r.example.com"}))["spec"].clone()
+                }
                 _ => serde_yaml::from_str::<Value>(stage::WATCHER).expect("YAML")["spec"].clone(),
             };
             let other = json!({
