@@ -322,7 +322,8 @@ impl Stage {
         .await;
     }
 
-    fn log_tail(&self) -> String {
+    /// The end of the daemon's log, for the message of a failure.
+    pub(crate) fn log_tail(&self) -> String {
         daemon::tail(&self.log())
     }
 

@@ -490,7 +490,8 @@ impl Trial {
     async fn as_predicted(&self, before: &World, prediction: &Prediction, actions: &Actions, what: &str) {
         let (mut waited, mut pause) = (Duration::ZERO, Duration::from_millis(200));
         while let Err(found) = prediction.differs(actions, &happened(before, &world(&self.stage).await)) {
-            assert!(waited < SOON, "{what}: not as `{}` predicts\n{found}", prediction.command);
+            let log = || self.stage.log_tail();
+            assert!(waited < SOON, "{what}: not as `{}` predicts\n{found}\n{}", prediction.command, log());
             tokio::time::sleep(pause).await;
             waited += pause;
             pause = (pause * 2).min(QUIET);
