@@ -58,7 +58,7 @@ use crate::{
     components::{self, Components},
     controller::{
         self, Failure, Pass, annotations,
-        events::{Recorder, Severity, reason},
+        events::{Recorder, Severity},
     },
     gateway::certificates::CertificatesContext,
     maintenance::Maintenance,
