@@ -77,8 +77,8 @@ pub(crate) async fn module_in_use(
     Ok(decide::others_than(default.as_ref(), &present))
 }
 
-/// The custom resources that Tidegate created by default for former versions of a module, and deletes when the module is
-/// removed. `siblings` are all Manifests of the runtime.
+/// The custom resources that Tidegate created by default for former versions of a module, and deletes with the module.
+/// `siblings` are all Manifests of the runtime.
 ///
 /// # Errors
 ///
