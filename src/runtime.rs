@@ -18,7 +18,8 @@
 //! anything is unknown. It does not take over objects without our ownership label. Without exactly one valid access
 //! Secret, it sends nothing to the runtime.
 //!
-//! `state` is what is known between passes, and `decide` what a pass does. Each module below has its own of both.
+//! `state` is what is known between passes, `opening` what a pass begins with, `decide` what it does, and `enact` sends
+//! its requests. Each module below has its own of these. This file only joins them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -30,12 +31,7 @@ use serde::Deserialize as _;
 use tidegate_cluster::{Cause, Cluster, Error, Pool};
 use tidegate_core::{
     adopt,
-    api::{
-        Kyma, Manifest, ModuleReleaseMeta,
-        kyma::KymaSpec,
-        names::{MANAGED_BY_SKR, annotation, label},
-        shared::ObjectMeta,
-    },
+    api::{Kyma, Manifest, ModuleReleaseMeta, kyma::KymaSpec, names::annotation, shared::ObjectMeta},
     definition,
     landscape::{self, Landscape, SourceName},
     name::Key,
@@ -57,8 +53,8 @@ use tidegate_process::{
 use crate::{
     components::{self, Components},
     controller::{
-        self, Failure, Pass, annotations,
-        events::{Recorder, Severity, reason},
+        self, Failure, Pass,
+        events::{Recorder, Severity},
     },
     gateway::certificates::CertificatesContext,
     maintenance::Maintenance,
@@ -76,9 +72,11 @@ mod base;
 pub(crate) mod contacts;
 mod counterpart;
 mod decide;
+mod enact;
 pub(crate) mod manifest;
 pub(crate) mod manifests;
 pub(crate) mod objects;
+mod opening;
 mod outcome;
 mod progress;
 mod remove;
@@ -96,12 +94,14 @@ pub(crate) use unreached::Unreached;
 
 use base::Bases;
 use contacts::Contacts;
-use decide::{Declared, Scope, Spread, Start};
+use decide::{Declared, Scope, Spread, Start, Suspension};
 use manifest::Modules;
 use objects::{LiveObjects, Undone};
+use opening::{Course, Opening, RemovedFor, Shown};
+use outcome::kcp_failure;
 use reporting::Reports;
 use state::{KnownRuntime, ShownManifests};
-use unreadable::{Unreadable, UnreadableObjects, WithoutKyma};
+use unreadable::{Unreadable, UnreadableObjects};
 
 /// Longest time for one pass. No step waits for anything slow, so a longer pass is stuck.
 const PASS_MAX: Duration = Duration::from_secs(300);
@@ -255,15 +255,13 @@ pub(crate) async fn report_failure(
     let mut known = context.runtimes.take(key);
     let written = pass.write_status(&facts, &mut known).await;
     context.runtimes.put(key, known);
-    written.map(drop).map_err(|error| Failure::new(error.class(), error.reason(), error))
+    written.map(drop).map_err(kcp_failure)
 }
 
 async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known: &mut KnownRuntime) -> Pass {
     let now = ambient::now();
     let cause = controller::cause(triggers);
-    let manifests = latest_manifests(context, key, known)
-        .await
-        .map_err(|error| Failure::new(error.class(), error.reason(), error))?;
+    let manifests = latest_manifests(context, key, known).await.map_err(kcp_failure)?;
     let unreadable = Unreadable {
         kyma: context.stores.unreadable_object(Table::Kymas, key),
         manifests: context.stores.unreadable_manifests_of(key),
@@ -272,22 +270,22 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
     let landscape = context.stores.landscape();
     let releases = decide::deleted_releases(&landscape, key.namespace(), &manifests);
     let hold = find_hold(context, key, kyma.as_deref(), &manifests, &releases).await;
-    let Some(kyma) = kyma else {
-        if hold.is_some() {
-            return Ok(Finish::Deferred);
-        }
-        return match unreadable.without_kyma() {
-            WithoutKyma::Wait => Ok(Finish::Deferred),
-            WithoutKyma::CleanUp if is_outdated(context, key, None, &manifests, &[]).await? => Ok(decide::OUTDATED),
-            WithoutKyma::CleanUp => remove::orphans(context, key, &cause, &manifests, known).await,
-        };
+    let shown = Shown {
+        kyma: kyma.as_ref(),
+        manifests: &manifests,
+        releases: &releases,
+        unreadable: &unreadable,
+        hold: hold.as_ref(),
     };
-    if unreadable.holds(&kyma) {
-        return Ok(Finish::Deferred);
-    }
-    if hold.is_none() && is_outdated(context, key, Some(&kyma), &manifests, &releases).await? {
+    let (opening, confirm) = shown.opening(key);
+    if is_outdated(context.kcp, &confirm).await.map_err(kcp_failure)? {
         return Ok(decide::OUTDATED);
     }
+    let kyma = match opening {
+        Opening::Defer => return Ok(Finish::Deferred),
+        Opening::CleanUp => return remove::orphans(context, key, &cause, &manifests, known).await,
+        Opening::Reconcile(kyma) => Arc::clone(kyma),
+    };
     let (kyma, is_unknown) = as_declared(context, kyma, &manifests);
     let cause = context.origin(&cause, definition::Kind::Kyma, &kyma.metadata);
     let is_due = known.reporting.is_due(context.contacts, key, Instant::now());
@@ -308,38 +306,17 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
         is_unknown,
         unreadable: &unreadable,
     };
-    let before = known.suspension.take();
-    let suspension = suspension(context, &kyma, before.as_ref()).await;
-    let news = decide::suspension_news(before.as_ref().map(Option::as_deref), suspension.as_deref());
-    known.suspension = Some(suspension);
-    if let Some((reason, note)) = news {
-        tracing::info!(kyma = %key, note, "a runtime was suspended or resumed");
-        pass.publish(Severity::Normal, reason, "Reconcile", note);
-    }
-    if before != Some(None) && decide::has_stale_suspension(&kyma) {
-        let kind = tidegate_cluster::Kind::namespaced::<Kyma>();
-        annotations::remove(context.kcp, &cause, &kind, &kyma.metadata, annotation::SUSPENDED)
-            .await
-            .map_err(|error| Failure::new(error.class(), error.reason(), error))?;
-    }
-    if let Some(hold) = hold {
-        if decide::start(&kyma) == Start::Leave {
-            outcome::tell_reached(context, key);
+    pass.follow_suspension(known).await.map_err(kcp_failure)?;
+    let (course, acts) = opening::course(decide::start(&kyma), hold.as_ref());
+    acts.iter().for_each(|act| enact::note(context, key, *act));
+    match course {
+        Course::Hold(hold) => pass.held(hold, &manifests, known).await,
+        Course::Remove => remove::reconcile(&pass, manifests, known).await,
+        Course::Leave => Ok(Finish::Deferred),
+        Course::Install => {
+            let finish = pass.install(&manifests, known).await?;
+            Ok(decide::finish_install(finish, is_unknown))
         }
-        return pass.held(&hold, &manifests, known).await;
-    }
-    match decide::start(&kyma) {
-        Start::Remove => {
-            context.contacts.rest(key);
-            remove::reconcile(&pass, manifests, known).await
-        }
-        Start::Leave => {
-            context.contacts.rest(key);
-            outcome::tell_reached(context, key);
-            Ok(Finish::Deferred)
-        }
-        Start::Install if is_unknown => pass.install(&manifests, known).await.map(decide::finish_unknown),
-        Start::Install => pass.install(&manifests, known).await,
     }
 }
 
@@ -366,21 +343,6 @@ fn as_declared(context: RuntimeContext<'_>, kyma: Arc<Kyma>, manifests: &[Arc<Ma
     decide::with_dropped(&kyma, declared, manifests)
 }
 
-/// Who suspended the runtime, since when and why. Reads the Kyma once if only its managedFields can say it. `before` is
-/// the last result.
-async fn suspension(context: RuntimeContext<'_>, kyma: &Kyma, before: Option<&Option<String>>) -> Option<String> {
-    match before {
-        Some(Some(known)) if decide::must_ask_who_suspended(kyma) => Some(known.clone()),
-        Some(None) if decide::must_ask_who_suspended(kyma) => {
-            let (kind, key) = (tidegate_cluster::Kind::namespaced::<Kyma>(), landscape::key(&kyma.metadata));
-            // Without an answer, the note names the label alone.
-            let live = context.kcp.get_object_meta(&kind, &key).await.unwrap_or_default();
-            decide::suspension(live.as_ref().unwrap_or(&kyma.metadata), kyma)
-        }
-        Some(_) | None => decide::suspension(&kyma.metadata, kyma),
-    }
-}
-
 /// Why nothing may be removed from the runtime now; `None` if it may. Asks the control plane only if something of the
 /// runtime is being deleted, or is gone.
 async fn find_hold(
@@ -400,17 +362,9 @@ async fn find_hold(
 /// Whether something that a pass would remove for is not as the stores show it. A definition may have been deleted and
 /// made again before the watches show either: then the objects that are being deleted are gone, or new ones. The
 /// definitions have been read before, so what is confirmed here was not deleted with one of them.
-async fn is_outdated(
-    context: RuntimeContext<'_>,
-    key: &Key,
-    kyma: Option<&Kyma>,
-    manifests: &[Arc<Manifest>],
-    releases: &[Arc<ModuleReleaseMeta>],
-) -> Result<bool, Failure> {
-    for (kind, key, shown) in decide::removed_for(key, kyma, manifests, releases) {
-        let live = context.kcp.get_metadata(&kind, &key).await;
-        let live = live.map_err(|error| Failure::new(error.class(), error.reason(), error))?;
-        if live.map(|metadata| metadata.uid) != shown {
+async fn is_outdated(kcp: &Cluster, removed_for: &[RemovedFor]) -> Result<bool, Error> {
+    for (kind, key, shown) in removed_for {
+        if enact::uid(kcp, kind, key).await? != *shown {
             return Ok(true);
         }
     }
@@ -464,13 +418,37 @@ struct InstallReport {
 // === impl RuntimePass ===
 
 impl RuntimePass<'_> {
+    /// Reports that a user has suspended or resumed the runtime, and removes what a former suspension has left. Reads
+    /// the Kyma once if only its managedFields say who did it. Fails if the control plane rejects the removal.
+    async fn follow_suspension(&self, known: &mut KnownRuntime) -> Result<(), Error> {
+        let before = known.suspension.take();
+        let suspension = match decide::find_suspension(self.kyma, before.as_ref()) {
+            Suspension::Known(suspension) => suspension,
+            Suspension::Ask => {
+                // Without an answer, the note names the label alone.
+                let live = enact::kyma_metadata(self.context.kcp, self.key).await;
+                decide::suspension(live.as_ref().unwrap_or(&self.kyma.metadata), self.kyma)
+            }
+        };
+        let news = decide::suspension_news(before.as_ref().map(Option::as_deref), suspension.as_deref());
+        known.suspension = Some(suspension);
+        if let Some((reason, note)) = news {
+            tracing::info!(kyma = %self.key, note, "a runtime was suspended or resumed");
+            self.publish(Severity::Normal, reason, "Reconcile", note);
+        }
+        if decide::forgets_suspension(self.kyma, before.as_ref()) {
+            enact::forget_suspension(self.context.kcp, self.cause, self.kyma).await?;
+        }
+        Ok(())
+    }
+
     /// Does nothing, and says why in the status of a Kyma that is concerned. The end of the hold wakes the runtime.
     async fn held(&self, hold: &Hold, manifests: &[Arc<Manifest>], known: &mut KnownRuntime) -> Pass {
         if let Some(facts) = decide::held_facts(self.kyma, manifests, &hold.to_string()) {
             match self.write_status(&facts, known).await {
                 // The control plane may have deleted the Kyma, or stopped to serve its kind.
                 Ok(_) | Err(Error::NotFound { .. } | Error::NotServed { .. }) => {}
-                Err(error) => return Err(Failure::new(error.class(), error.reason(), error)),
+                Err(error) => return Err(kcp_failure(error)),
             }
         }
         Ok(Finish::Deferred)
@@ -751,12 +729,10 @@ impl RuntimePass<'_> {
         if scope < Scope::Everything {
             return Ok(None);
         }
-        let selector = format!("{}={MANAGED_BY_SKR}", label::MANAGED_BY);
         let mut found = LiveObjects::new();
         let settings = self.context.settings;
         for gvk in decide::kinds(manifests, settings.agent.is_some(), settings.plan.pull_secret.is_some()) {
-            let Some(kind) = cluster.kind(&gvk).await? else { continue };
-            let listed = cluster.list_metadata(&kind, None, Some(&selector)).await?;
+            let listed = enact::list_owned(cluster, &gvk).await?;
             found.extend(listed.into_iter().map(|metadata| (metadata.id.clone(), metadata)));
         }
         Ok(Some(found))

@@ -21,7 +21,9 @@ use super::{
     world::{World, key, typed},
 };
 use crate::runtime::{
-    manifest::{OF_TWO_MODULES, OwnershipClaim, definitions_in_use, is_skipped as is_paused, module_in_use},
+    manifest::{
+        OF_TWO_MODULES, OwnershipClaim, definitions_in_use, former_defaults, is_skipped as is_paused, module_in_use,
+    },
     manifests::{LiveManifests, is_replaceable},
     reporting,
 };
@@ -860,6 +862,7 @@ impl<'a> RuntimeComparison<'a> {
             self.report_in_use(module, in_use);
             self.outcome.in_use.extend(module.template.clone().filter(|_| matches!(in_use, InUse::Module(_))));
             leaving.extend(self.leaving_resource(module, in_use).await?);
+            self.leaving_defaults(module, in_use).await?;
         }
         for module in modules {
             self.resource(module, &leaving).await?;
@@ -1163,15 +1166,10 @@ impl<'a> RuntimeComparison<'a> {
 
     /// What custom resources of users keep, for each module. Lists only those of definitions that would be deleted.
     async fn in_use(&self, modules: &[Module]) -> Result<Vec<InUse>, Error> {
-        let siblings: Vec<Arc<Manifest>> =
-            self.manifests.values().filter_map(|manifest| typed(manifest.value()).map(Arc::new)).collect();
+        let siblings = self.siblings();
         let mut found = Vec::with_capacity(modules.len());
         for module in modules {
-            let manifest = siblings.iter().find(|manifest| {
-                let key = landscape::key(&manifest.metadata);
-                key == module.manifest || self.renamed.get(&key) == Some(&module.manifest)
-            });
-            found.push(match (self.cluster, manifest) {
+            found.push(match (self.cluster, self.manifest_of(module, &siblings)) {
                 (Some(cluster), Some(manifest)) if module.rests.is_none() => {
                     module.in_use(cluster, manifest, &siblings, modules).await?
                 }
@@ -1179,6 +1177,33 @@ impl<'a> RuntimeComparison<'a> {
             });
         }
         Ok(found)
+    }
+
+    /// The Manifests of the runtime.
+    fn siblings(&self) -> Vec<Arc<Manifest>> {
+        self.manifests.values().filter_map(|manifest| typed(manifest.value()).map(Arc::new)).collect()
+    }
+
+    /// The Manifest of a module.
+    fn manifest_of<'m>(&self, module: &Module, siblings: &'m [Arc<Manifest>]) -> Option<&'m Arc<Manifest>> {
+        siblings.iter().find(|manifest| {
+            let key = landscape::key(&manifest.metadata);
+            key == module.manifest || self.renamed.get(&key) == Some(&module.manifest)
+        })
+    }
+
+    /// The custom resources that Tidegate created by default for former versions of a module that leaves.
+    async fn leaving_defaults(&mut self, module: &Module, in_use: &InUse) -> Result<(), Error> {
+        let is_leaving = module.wishes.is_none() && module.rests.is_none() && *in_use == InUse::Nothing;
+        let Some(cluster) = self.cluster.filter(|_| is_leaving) else { return Ok(()) };
+        let siblings = self.siblings();
+        let Some(manifest) = self.manifest_of(module, &siblings) else { return Ok(()) };
+        for (kind, key) in former_defaults(cluster, manifest, &siblings).await? {
+            if let Some(live) = cluster.get(&kind, &key).await? {
+                self.outcome.found.push(self.skr().found_gone(&live, Effect::Applies));
+            }
+        }
+        Ok(())
     }
 
     /// Reports what stays, because users have custom resources. Its Manifest stays as well.

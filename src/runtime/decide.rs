@@ -539,8 +539,14 @@ pub(super) fn with_installed(
 /// How long a pass rests that does not know what git says of a module.
 const UNKNOWN_RETRY: Duration = Duration::from_secs(5);
 
+/// The finish of a pass that has installed what a Kyma wants. `is_unknown` is whether it kept a module because it does
+/// not know what git says.
+pub(super) fn finish_install(finish: Finish, is_unknown: bool) -> Finish {
+    if is_unknown { finish_unknown(finish) } else { finish }
+}
+
 /// The finish of a pass that kept a module because it does not know what git says.
-pub(super) fn finish_unknown(finish: Finish) -> Finish {
+fn finish_unknown(finish: Finish) -> Finish {
     match finish {
         Finish::Done => Finish::After(UNKNOWN_RETRY, Trigger::Changed),
         Finish::After(rest, _) if UNKNOWN_RETRY < rest => Finish::After(UNKNOWN_RETRY, Trigger::Changed),
@@ -739,13 +745,38 @@ pub(super) fn suspension_news(before: Option<Option<&str>>, after: Option<&str>)
     }
 }
 
+/// How a pass knows who suspended a runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Suspension {
+    /// It is known. Contains the result of [`suspension`].
+    Known(Option<String>),
+    /// Only the managedFields of the Kyma may say it.
+    Ask,
+}
+
+/// How to know who suspended a runtime. `before` is what the last pass knew; none before the first pass, which does not
+/// ask. Who did it is asked once.
+pub(super) fn find_suspension(kyma: &Kyma, before: Option<&Option<String>>) -> Suspension {
+    match before.filter(|_| must_ask_who_suspended(kyma)) {
+        Some(Some(known)) => Suspension::Known(Some(known.clone())),
+        Some(None) => Suspension::Ask,
+        None => Suspension::Known(suspension(&kyma.metadata, kyma)),
+    }
+}
+
 /// Whether a Kyma is suspended and does not say by whom.
-pub(super) fn must_ask_who_suspended(kyma: &Kyma) -> bool {
+fn must_ask_who_suspended(kyma: &Kyma) -> bool {
     is_skipped(kyma) && landscape::annotation(&kyma.metadata, annotation::SUSPENDED).is_none()
 }
 
+/// Whether a pass removes from a Kyma who suspended it. `before` is what the last pass knew: after one that knew of no
+/// suspension, nothing is left of any.
+pub(super) fn forgets_suspension(kyma: &Kyma, before: Option<&Option<String>>) -> bool {
+    before != Some(&None) && has_stale_suspension(kyma)
+}
+
 /// Whether a Kyma is not suspended, and still says who suspended it.
-pub(super) fn has_stale_suspension(kyma: &Kyma) -> bool {
+fn has_stale_suspension(kyma: &Kyma) -> bool {
     kyma.metadata.deletion_timestamp.is_none()
         && !is_skipped(kyma)
         && landscape::annotation(&kyma.metadata, annotation::SUSPENDED).is_some()

@@ -10,11 +10,13 @@
 //! read. It sends nothing to a runtime for a Manifest that is as recorded.
 //!
 //! `state` is what is known between passes, `recorded` what the Manifest in KCP says, `ownership` who owns an object,
-//! and `inject` what the landscape puts into objects. `decide` is what to do, and `enact` sends the requests;
-//! `recreate` does what follows from an immutable field. This file only joins them.
+//! and `inject` what the landscape puts into objects. `decide` is what to do, `default_resource` how the default custom
+//! resource comes to exist, and `enact` sends the requests; `recreate` does what follows from an immutable field. This
+//! file only joins them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::ControlFlow,
     sync::Arc,
     time::Duration,
 };
@@ -27,17 +29,18 @@ use tidegate_core::{
     name::Key,
     object::Digest,
     render::{CompleteModule, InjectError, Injection},
-    status::{self, ManifestFacts, ManifestOutcome},
+    status::{ManifestFacts, ManifestOutcome},
 };
 use tidegate_process::lock::Mutex;
 use tokio::time::Instant;
 
 use crate::runtime::{
     RuntimeContext,
-    objects::{self, Filling, LiveObjects},
+    objects::{self, Failed, Filling, LiveObjects},
 };
 
 mod decide;
+mod default_resource;
 mod enact;
 mod in_use;
 mod inject;
@@ -48,14 +51,16 @@ mod remove;
 mod state;
 
 pub(crate) use decide::OF_TWO_MODULES;
-pub(crate) use in_use::{definitions_in_use, module_in_use};
+pub(crate) use in_use::{definitions_in_use, former_defaults, module_in_use};
 pub(crate) use ownership::OwnershipClaim;
 pub(crate) use recorded::{has_all_of, is_as_recorded, is_asked_for, is_released, is_skipped, is_unmanaged};
 pub(crate) use remove::{abandon, end, release_finalizers};
 pub(crate) use state::KnownManifest;
 
-use decide::{Observed, Resting, Start, Unavailable, Work};
+use decide::{FoundResource, ModuleResource, Observed, Resting, Start, Unavailable, Work};
+use default_resource::{ResourceStep, SeenResource, WantedResource};
 use enact::ReadObjects;
+use ownership::Conflicts;
 use state::{InstalledObjects, Retry, StatusWrite};
 
 /// The runtime of a pass.
@@ -291,6 +296,20 @@ struct ManifestPass<'a> {
     work: Work,
 }
 
+/// What a pass has sent to a runtime.
+struct SentObjects {
+    /// The objects that have another owner.
+    conflicts: Conflicts,
+    /// All that exist and are not in the inventory.
+    found: LiveObjects,
+    /// Whether all objects were found as desired although the Manifest has no record of them.
+    was_found: bool,
+    /// The objects that were not applied.
+    failed: Vec<Failed>,
+    /// The Manifest with the inventory that was written before the apply.
+    recorded: Arc<Manifest>,
+}
+
 // === impl ManifestPass ===
 
 impl ManifestPass<'_> {
@@ -301,55 +320,59 @@ impl ManifestPass<'_> {
         installed: &mut InstalledObjects,
         known: &mut KnownManifest,
     ) -> Result<ManifestReport, Error> {
-        let Self { target, manifest, desired, work } = self;
-        let (conflicts, found) = enact::find_conflicts(target, manifest, &installed.applied, &work).await?;
-        let coming = decide::to_send(&installed.applied, &work, &conflicts);
-        let outcome = ManifestOutcome::Deleting(waiting);
-        let recorded = match decide::facts_before(&installed.applied, &work, &coming, &outcome) {
+        let purpose = Purpose::Keep(waiting);
+        let SentObjects { conflicts, failed, recorded, .. } = self.send(&purpose, installed, known).await?;
+        let Self { target, manifest, desired, .. } = self;
+        enact::publish(target, manifest, decide::conflict_note(&conflicts));
+        enact::publish(target, manifest, decide::failure_note(&failed, decide::module_path(manifest)));
+        let applied = installed.applied.is_complete().then_some(desired);
+        let facts = decide::keeping_facts(&recorded, decide::outcome_before(&purpose), applied);
+        known.status = StatusWrite::Begun;
+        remove::wait(target, &recorded, known, facts).await
+    }
+
+    /// Records what comes to exist, then applies what is missing and has no other owner.
+    async fn send(
+        &self,
+        purpose: &Purpose,
+        installed: &mut InstalledObjects,
+        known: &mut KnownManifest,
+    ) -> Result<SentObjects, Error> {
+        let (target, manifest, work) = (self.target, self.manifest, &self.work);
+        let (conflicts, found) = enact::find_conflicts(target, manifest, &installed.applied, work).await?;
+        let coming = decide::to_send(&installed.applied, work, &conflicts);
+        let owner = landscape::key(&manifest.metadata);
+        if decide::recognizes(purpose, manifest, &found) {
+            objects::recognize(target.cluster, target.filling(&owner), &found, &mut installed.applied).await?;
+        }
+        let sent = decide::still_missing(&installed.applied, &coming);
+        let outcome = decide::outcome_before(purpose);
+        let recorded = match decide::facts_before(&installed.applied, work, &coming, &outcome) {
             Some(facts) => {
                 known.status = StatusWrite::Begun;
                 enact::write_status(target, manifest, &facts).await?
             }
             None => Arc::clone(manifest),
         };
-        let owner = landscape::key(&manifest.metadata);
-        let sent = decide::still_missing(&installed.applied, &coming);
         let failed = enact::apply(target, &owner, &mut installed.applied, &sent, &found).await?;
-        enact::publish(target, manifest, decide::conflict_note(&conflicts));
-        enact::publish(target, manifest, decide::failure_note(&failed, decide::module_path(manifest)));
-        let applied = installed.applied.is_complete().then_some(desired);
-        known.status = StatusWrite::Begun;
-        remove::wait(target, &recorded, known, decide::keeping_facts(&recorded, outcome, applied)).await
+        let was_found = decide::was_found(manifest, &coming, &sent);
+        Ok(SentObjects { conflicts, found, was_found, failed, recorded })
     }
 
     /// Does the work in an order in which each live object is recorded.
     async fn run(self, installed: &mut InstalledObjects, known: &mut KnownManifest) -> Result<ManifestReport, Error> {
+        let sent = self.send(&Purpose::Install, installed, known).await?;
+        let SentObjects { conflicts, found, was_found, failed, recorded } = sent;
         let Self { target, manifest, desired, work } = self;
-        let (conflicts, found) = enact::find_conflicts(target, manifest, &installed.applied, &work).await?;
-        let coming = decide::to_send(&installed.applied, &work, &conflicts);
         let owner = landscape::key(&manifest.metadata);
-        if decide::has_lost_its_record(manifest, &found) {
-            objects::recognize(target.cluster, target.filling(&owner), &found, &mut installed.applied).await?;
-        }
-        let sent = decide::still_missing(&installed.applied, &coming);
-        let outcome = ManifestOutcome::Waiting(status::WAITING_FOR_RESOURCES.to_owned());
-        let recorded = match decide::facts_before(&installed.applied, &work, &coming, &outcome) {
-            Some(facts) => {
-                known.status = StatusWrite::Begun;
-                enact::write_status(target, manifest, &facts).await?
-            }
-            None => Arc::clone(manifest),
-        };
-        let failed = enact::apply(target, &owner, &mut installed.applied, &sent, &found).await?;
         let failed = recreate::resolve(target, manifest, &owner, &mut installed.applied, failed).await?;
         let never_created = decide::never_created(manifest, &work.owned, &failed, &found);
         let unwanted = decide::to_prune(&work, &conflicts, &failed);
         let pruned = enact::prune_unwanted(target, &recorded, unwanted).await?;
         installed.kept = pruned.kept.iter().cloned().collect();
-        let is_found = manifest.status.is_none() && !coming.is_empty() && sent.is_empty();
-        let resource =
-            decide::module_resource(&recorded, is_found && target.has_installed(manifest), manifest.status.is_some());
-        let resource = enact::create_module_resource(target, manifest, resource).await?;
+        let was_installed = was_found && target.has_installed(manifest);
+        let resource = decide::module_resource(&recorded, was_installed, manifest.status.is_some());
+        let resource = create_resource(target, manifest, resource).await?;
         let path = decide::module_path(manifest);
         let observed = Observed { conflicts: &conflicts, failed: &failed, pruned: &pruned, resource: &resource, path };
         let (judgement, waits_for) = match decide::judge(&observed) {
@@ -377,6 +400,31 @@ impl ManifestPass<'_> {
         known.retry = retry;
         let again = again.into_iter().chain(known.repairs.again(Instant::now())).min();
         Ok(ManifestReport::unchanged(&manifest, again))
+    }
+}
+
+/// Creates the default custom resource once. Returns whether it exists, and why not.
+async fn create_resource(
+    target: &ApplyTarget<'_>,
+    manifest: &Manifest,
+    resource: ModuleResource,
+) -> Result<FoundResource, Error> {
+    let wanted = match WantedResource::new(resource, manifest, target.manifests) {
+        ControlFlow::Break(found) => return Ok(found),
+        ControlFlow::Continue(wanted) => wanted,
+    };
+    let gvk = wanted.object.gvk();
+    let Some(kind) = target.cluster.kind(&gvk).await? else { return Ok(decide::unserved_resource(&gvk)) };
+    let key = Key::new(wanted.object.namespace(), wanted.object.name());
+    let id = kind.id(&key);
+    let mut seen = wanted.unknown();
+    loop {
+        seen = match seen.next(&id) {
+            ResourceStep::Look => SeenResource::Looked(target.cluster.get_metadata(&kind, &key).await?),
+            ResourceStep::Create => enact::create_resource(target, &kind, &id, &wanted.object).await?,
+            ResourceStep::Meet => SeenResource::Met(target.cluster.get_metadata(&kind, &key).await?),
+            ResourceStep::End(found) => return Ok(found),
+        };
     }
 }
 

@@ -309,6 +309,7 @@ pub(super) fn tell_reached(context: RuntimeContext<'_>, key: &Key) {
     }
 }
 
-fn kcp_failure(error: Error) -> Failure {
+/// A failure of the control plane.
+pub(super) fn kcp_failure(error: Error) -> Failure {
     Failure::new(error.class(), error.reason(), error)
 }

@@ -504,6 +504,13 @@ async fn a_default_custom_resource_that_a_version_no_longer_declares_goes_with_i
     stage.rests().await;
     assert!(thing().await.is_some(), "a new version takes no data");
 
+    stage.repository.write("kymas/one.yaml", &stage::kyma("one", &["mailer"])).expect("a file");
+    let path = stage.repository.path().to_string_lossy().into_owned();
+    let output = stage.command(&["diff", &path, "--live", "-o", "json"]).await;
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let goes = |one: &&Value| one["action"] == "delete" && one["object"]["kind"] == "Thing";
+    let things: Vec<&Value> = report["differences"].as_array().expect("a list").iter().filter(goes).collect();
+    assert!(things.len() == 1 && things[0]["effect"] == "applies", "{report:#}");
     stage.commit("kymas/one.yaml", &stage::kyma("one", &["mailer"]));
     eventually("the module is gone", harness::SOON, async || {
         match (read(&stage.kcp, "Manifest", "kcp-system", &name).await, thing().await) {

@@ -749,4 +749,38 @@ fn a_module_that_another_client_drops_stays_while_git_declares_it() {
     assert_eq!(finish_unknown(Finish::Done), Finish::After(UNKNOWN_RETRY, Trigger::Changed));
     assert_eq!(finish_unknown(Finish::After(minute, Trigger::Resync)), Finish::After(UNKNOWN_RETRY, Trigger::Changed));
     assert_eq!(finish_unknown(Finish::Deferred), Finish::Deferred);
+    assert_eq!(finish_install(Finish::Done, true), finish_unknown(Finish::Done));
+    assert_eq!(finish_install(Finish::Done, false), Finish::Done);
+}
+
+#[test]
+fn who_suspended_a_runtime_is_asked_once_and_removed_once() {
+    let kyma = |is_skipped: bool, note: Option<&str>| {
+        let mut kyma = Kyma::default();
+        let skip = is_skipped.then(|| (label::SKIP_RECONCILIATION.to_owned(), "true".to_owned()));
+        kyma.metadata.labels = Some(skip.into_iter().collect());
+        let note = note.map(|note| (annotation::SUSPENDED.to_owned(), note.to_owned()));
+        kyma.metadata.annotations = Some(note.into_iter().collect());
+        kyma
+    };
+    let known = |who: &str| Suspension::Known(Some(format!("suspended by {who}")));
+    let (nobody, alice) = (None, Some("suspended by alice".to_owned()));
+    let of_label = known(&format!("label {}", label::SKIP_RECONCILIATION));
+    for (kyma, before, expected, is_forgotten) in [
+        (kyma(false, None), None, Suspension::Known(None), false),
+        (kyma(false, None), Some(&nobody), Suspension::Known(None), false),
+        (kyma(true, Some("by bob")), None, known("bob"), false),
+        (kyma(true, Some("by bob")), Some(&alice), known("bob"), false),
+        // The first pass of a process does not ask.
+        (kyma(true, None), None, of_label, false),
+        (kyma(true, None), Some(&nobody), Suspension::Ask, false),
+        (kyma(true, None), Some(&alice), known("alice"), false),
+        // It was resumed by another client than the command.
+        (kyma(false, Some("by bob")), None, Suspension::Known(None), true),
+        (kyma(false, Some("by bob")), Some(&alice), Suspension::Known(None), true),
+        (kyma(false, Some("by bob")), Some(&nobody), Suspension::Known(None), false),
+    ] {
+        assert_eq!(find_suspension(&kyma, before), expected, "{kyma:?} {before:?}");
+        assert_eq!(forgets_suspension(&kyma, before), is_forgotten, "{kyma:?} {before:?}");
+    }
 }

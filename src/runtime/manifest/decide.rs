@@ -336,8 +336,30 @@ pub(super) fn to_send(applied: &Applied, work: &Work, conflicts: &Conflicts) -> 
     work.missing.iter().copied().filter(|&index| !is_conflict(index)).collect()
 }
 
+/// The outcome until the pass has ended.
+pub(super) fn outcome_before(purpose: &Purpose) -> ManifestOutcome {
+    match purpose {
+        Purpose::Install => ManifestOutcome::Waiting(status::WAITING_FOR_RESOURCES.to_owned()),
+        Purpose::Keep(waiting) => ManifestOutcome::Deleting(waiting.clone()),
+    }
+}
+
+/// Whether a pass compares the objects that exist with those that it wants.
+pub(super) fn recognizes(purpose: &Purpose, manifest: &Manifest, found: &LiveObjects) -> bool {
+    match purpose {
+        Purpose::Install => has_lost_its_record(manifest, found),
+        Purpose::Keep(_) => false,
+    }
+}
+
+/// Whether all objects were found as desired although the Manifest has no record of them. `coming` are those that were
+/// missing, and `sent` those that are.
+pub(super) fn was_found(manifest: &Manifest, coming: &[usize], sent: &[usize]) -> bool {
+    manifest.status.is_none() && !coming.is_empty() && sent.is_empty()
+}
+
 /// Whether a Manifest is new, and objects that it wants exist. Those that are as desired need no apply.
-pub(super) fn has_lost_its_record(manifest: &Manifest, found: &LiveObjects) -> bool {
+fn has_lost_its_record(manifest: &Manifest, found: &LiveObjects) -> bool {
     !recorded::was_applied(manifest) && !found.is_empty()
 }
 

@@ -13,7 +13,7 @@ use tidegate_core::{
     health::{self, Health},
     landscape,
     name::Key,
-    object::{Gvk, Object},
+    object::{Gvk, Object, ObjectId},
     plan::InstallSource,
     render::{CompleteModule, SharedObject, SharedObjects},
     status::{ManifestFacts, WaitFact},
@@ -22,7 +22,8 @@ use tidegate_process::ambient;
 
 use super::{
     ApplyTarget, decide,
-    decide::{FoundResource, ModuleResource, Note, PruneReport, Work, Workload, WorkloadsHealth},
+    decide::{Note, PruneReport, Work, Workload, WorkloadsHealth},
+    default_resource::SeenResource,
     in_use, inject,
     ownership::{self, Conflicts, Owner, Ownership},
 };
@@ -228,42 +229,22 @@ pub(super) async fn prune(
     Ok(PruneReport::new(results))
 }
 
-/// Creates the default custom resource once. Returns whether it exists, and why not.
-pub(super) async fn create_module_resource(
+/// Creates a default custom resource.
+pub(super) async fn create_resource(
     target: &ApplyTarget<'_>,
-    manifest: &Manifest,
-    resource: ModuleResource,
-) -> Result<FoundResource, Error> {
-    let (object, may_exist) = match resource {
-        ModuleResource::NotOurs => return Ok(FoundResource::NotOurs),
-        ModuleResource::Created => return Ok(FoundResource::Exists),
-        ModuleResource::Absent(object) => (object, false),
-        ModuleResource::Unknown(object) => (object, true),
-    };
-    if let Some(waits) = decide::waits_for_removal(&object, manifest, target.manifests) {
-        return Ok(waits);
-    }
-    let gvk = object.gvk();
-    let Some(kind) = target.cluster.kind(&gvk).await? else { return Ok(decide::unserved_resource(&gvk)) };
-    let key = Key::new(object.namespace(), object.name());
-    let found = if may_exist { target.cluster.get_metadata(&kind, &key).await? } else { None };
-    if let Some(exists) = decide::existing_resource(found.as_ref()) {
-        return Ok(exists);
-    }
+    kind: &Kind,
+    id: &ObjectId,
+    object: &Object,
+) -> Result<SeenResource, Error> {
     let body = Bytes::from(object.value().to_string());
-    let id = kind.id(&key);
-    match target.cluster.create(target.cause, &kind, &id, body).await {
-        Ok(_) => Ok(FoundResource::Exists),
+    match target.cluster.create(target.cause, kind, id, body).await {
+        Ok(_) => Ok(SeenResource::Created),
         // A user's own custom resource is as good: Tidegate never updates it.
-        Err(Error::Exists { .. }) => {
-            let found = target.cluster.get_metadata(&kind, &key).await?;
-            let gone = || FoundResource::Missing(format!("{id} was deleted a moment ago"));
-            Ok(decide::existing_resource(found.as_ref()).unwrap_or_else(gone))
-        }
+        Err(Error::Exists { .. }) => Ok(SeenResource::Taken),
         Err(error) if concerns_all(&error) => Err(error),
         Err(error) => {
             tracing::warn!(object = %id, error = %error, "default custom resource cannot be created yet");
-            Ok(FoundResource::Missing(error.to_string()))
+            Ok(SeenResource::Refused(error.to_string()))
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use tidegate_cluster::{Cluster, Error};
+use tidegate_cluster::{Cluster, Error, Kind};
 use tidegate_core::{api::Manifest, changes::Prune, name::Key, object::ObjectId};
 
 use super::{
@@ -75,4 +75,25 @@ pub(crate) async fn module_in_use(
     let present = decide::that_count(manifest, &kinds, &kind, present);
     let default = recorded::module_resource(manifest).map(|object| id_of(&kind, &object));
     Ok(decide::others_than(default.as_ref(), &present))
+}
+
+/// The custom resources that Tidegate created by default for former versions of a module, and deletes with the module.
+/// `siblings` are all Manifests of the runtime.
+///
+/// # Errors
+///
+/// Errors of the runtime.
+pub(crate) async fn former_defaults(
+    cluster: &Cluster,
+    manifest: &Manifest,
+    siblings: &[Arc<Manifest>],
+) -> Result<Vec<(Kind, Key)>, Error> {
+    let resource = decide::resource(manifest).map(|resource| resource.gvk());
+    let kinds = cluster.kinds_of_definitions(&decide::definitions(manifest)).await?;
+    let mut found = Vec::new();
+    for kind in decide::other_kinds(&kinds, resource.as_ref()) {
+        let (former, _) = decide::former_defaults(siblings, cluster.list_served(kind).await?);
+        found.extend(former.iter().map(|metadata| (kind.clone(), metadata.key())));
+    }
+    Ok(found)
 }

@@ -696,3 +696,26 @@ fn a_missing_namespace_is_named_with_what_to_do() {
     let expected = "; add Namespace kyma-system below `modules/cache` in the repository, or create it in the runtime";
     assert!(said.ends_with(expected), "{said}");
 }
+
+#[test]
+fn a_pass_that_installs_compares_what_exists_and_one_that_keeps_a_module_does_not() {
+    let keep = Purpose::Keep("waiting for module crs deletion: Cache a/b".to_owned());
+    assert_eq!(outcome_before(&Purpose::Install), ManifestOutcome::Waiting(status::WAITING_FOR_RESOURCES.to_owned()));
+    let deleting = ManifestOutcome::Deleting("waiting for module crs deletion: Cache a/b".to_owned());
+    assert_eq!(outcome_before(&keep), deleting);
+    let id = ObjectId::new("", "ConfigMap", "kyma-system", "a");
+    let found: LiveObjects = [(id.clone(), fixtures::metadata(&id, "1"))].into();
+    let new = manifest(|_| {});
+    assert!(recognizes(&Purpose::Install, &new, &found));
+    assert!(!recognizes(&Purpose::Install, &new, &LiveObjects::new()));
+    assert!(!recognizes(&keep, &new, &found));
+    let recorded = manifest(|manifest| manifest["status"] = json!({"state": "Ready"}));
+    for (manifest, coming, sent, expected) in [
+        (&new, &[0, 1][..], &[][..], true),
+        (&new, &[0, 1][..], &[1][..], false),
+        (&new, &[][..], &[][..], false),
+        (&recorded, &[0, 1][..], &[][..], false),
+    ] {
+        assert_eq!(was_found(manifest, coming, sent), expected, "{coming:?} {sent:?}");
+    }
+}
