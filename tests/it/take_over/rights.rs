@@ -393,7 +393,7 @@ async fn releases(place: &Place) {
     let mark = async |object: &Value, count: usize| {
         merge(kcp, object, json!({"metadata": {"annotations": {"tidegate.dev/note": count.to_string()}}})).await;
     };
-    let condition = json!({"status": {"conditions": [{
+    let condition = json!({"status": {"state": "Ready", "conditions": [{
         "type": "tidegate.dev/Watch", "status": "True", "reason": "Installed", "message": "a message",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]}});
