@@ -207,8 +207,11 @@ struct OnReal<'a> {
 /// Version, kind and namespace of what the commands write on real servers, besides what [`DEFINED`] and [`IN_RUNTIME`]
 /// have.
 const MORE_OF_KCP: [(&str, &str, &str); 1] = [("apiextensions.k8s.io/v1", "CustomResourceDefinition", "")];
-const MORE_IN_RUNTIME: [(&str, &str, &str); 2] =
-    [("apiextensions.k8s.io/v1", "CustomResourceDefinition", ""), ("example.org/v1", "Thing", "kyma-system")];
+const MORE_IN_RUNTIME: [(&str, &str, &str); 3] = [
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition", ""),
+    ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", ""),
+    ("example.org/v1", "Thing", "kyma-system"),
+];
 
 // === impl OnReal ===
 
