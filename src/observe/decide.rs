@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// Reads for each object and hour that comparing an unchanged runtime may cost. With the watches of the control plane,
 /// which have no share of a runtime, the sum stays below a tenth.
-pub(crate) const READS_PER_OBJECT_AND_HOUR: f64 = 0.08;
+pub(crate) const READS_PER_OBJECT_AND_HOUR: f64 = 0.07;
 /// The shortest time between two comparisons of a runtime that changes: an upgrade changes its Manifests many times.
 pub(crate) const CHANGE_GAP: Duration = Duration::from_secs(60);
 /// The longest pause: a runtime with few objects is compared at least once a day.
@@ -199,10 +199,10 @@ mod tests {
     #[test]
     fn an_unchanged_runtime_is_left_alone_for_as_long_as_its_reads_ask() {
         for (reads, objects, expected) in [
-            (16, 200, hours(1.0)),
-            (16, 100, hours(2.0)),
+            (14, 200, hours(1.0)),
+            (14, 100, hours(2.0)),
             // A large runtime costs less than the interval asks.
-            (16, 4000, INTERVAL),
+            (14, 4000, INTERVAL),
             (0, 0, INTERVAL),
             // Nothing waits longer than a day.
             (1000, 1, PAUSE_MAX),
@@ -215,7 +215,7 @@ mod tests {
     fn a_comparison_is_due_at_once_after_a_minute_or_when_its_reads_allow_it() {
         let (old, new) = (Digest::of_bytes(b"old"), Digest::of_bytes(b"new"));
         let start = Instant::now();
-        let last = Compared { wanted: old, at: start, reads: 16, objects: 200 };
+        let last = Compared { wanted: old, at: start, reads: 14, objects: 200 };
         let after = |seconds| start + Duration::from_secs(seconds);
         let due = |last, wanted, now| due(last, wanted, (INTERVAL, CHANGE_GAP), now);
         assert_eq!(due(None, old, start), Due::Now);

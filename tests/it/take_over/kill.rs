@@ -207,8 +207,11 @@ struct OnReal<'a> {
 /// Version, kind and namespace of what the commands write on real servers, besides what [`DEFINED`] and [`IN_RUNTIME`]
 /// have.
 const MORE_OF_KCP: [(&str, &str, &str); 1] = [("apiextensions.k8s.io/v1", "CustomResourceDefinition", "")];
-const MORE_IN_RUNTIME: [(&str, &str, &str); 2] =
-    [("apiextensions.k8s.io/v1", "CustomResourceDefinition", ""), ("example.org/v1", "Thing", "kyma-system")];
+const MORE_IN_RUNTIME: [(&str, &str, &str); 3] = [
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition", ""),
+    ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", ""),
+    ("example.org/v1", "Thing", "kyma-system"),
+];
 
 // === impl OnReal ===
 
@@ -273,10 +276,15 @@ impl OnReal<'_> {
             let said = format!("killed after {after} of {writes} writes, {end:?} of the next one");
             self.barrier.let_through(after, end);
             let mut child = self.command(arguments, repository).spawn().expect("it starts");
-            tokio::time::timeout(PATIENCE, self.barrier.stopped()).await.expect("it writes");
-            child.start_kill().expect("it runs");
-            let ended = child.wait().await.expect("it has ended");
-            assert_eq!(ended.signal(), Some(9), "{said}");
+            let writes = tokio::select! {
+                () = self.barrier.stopped() => true,
+                _ = child.wait() => false,
+                () = tokio::time::sleep(PATIENCE) => false,
+            };
+            child.start_kill().ok();
+            let ended = child.wait_with_output().await.expect("it has ended");
+            assert!(writes, "{said}: {} {:#?}", self::said(&ended), self.barrier.writes());
+            assert_eq!(ended.status.signal(), Some(9), "{said}");
             self.barrier.settled().await;
             self.barrier.lift();
             let again = tokio::time::timeout(PATIENCE, self.command(arguments, repository).output()).await;

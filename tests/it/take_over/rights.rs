@@ -9,7 +9,10 @@ use std::{
 };
 
 use futures::{StreamExt as _, stream};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{
+    Client,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
 use serde_json::{Value, json};
 use tidegate_testbed::{Extent, Folder};
 use tokio::process::Command;
@@ -217,26 +220,21 @@ impl Place {
     /// Everything is as Lifecycle Manager and the client from before left it.
     async fn reset(&self) {
         let kcp = &self.stage.kcp;
-        let of = |kind: &str, name: &str| {
-            json!({
-                "apiVersion": "operator.kyma-project.io/v1beta2", "kind": kind,
-                "metadata": {"name": name, "namespace": "kcp-system"},
-            })
-        };
         let unmarked = json!({"metadata": {
             "labels": {"tidegate.dev/source": null}, "annotations": {"tidegate.dev/adopted": null},
         }});
         for (kind, name) in MARKED {
-            merge(kcp, &of(kind, name), unmarked.clone()).await;
+            merge(kcp, &of_kyma(kind, name), unmarked.clone()).await;
         }
         let reached = json!([{
             "type": "CRDsSync", "status": "True", "reason": "Ready", "message": "CRDs are synchronized to the SKR",
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }]);
-        let kymas = harness::api_of(kcp, &of("Kyma", "one")).await.expect("a kind that is served");
+        let kymas = harness::api_of(kcp, &of_kyma("Kyma", "one")).await.expect("a kind that is served");
         let status = json!({"status": {"state": "Ready", "conditions": reached}});
         kymas.patch_status("one", &PatchParams::default(), &Patch::Merge(&status)).await.expect("a status");
-        let manifests = harness::api_of(kcp, &of("Manifest", "one-mandatory")).await.expect("a kind that is served");
+        let manifests =
+            harness::api_of(kcp, &of_kyma("Manifest", "one-mandatory")).await.expect("a kind that is served");
         if read(kcp, "Manifest", "kcp-system", "one-mandatory").await.is_some() {
             manifests.delete("one-mandatory", &DeleteParams::default()).await.expect("a delete");
         }
@@ -252,6 +250,14 @@ fn assert_named(rights: &Rights, position: usize, text: &str, code: i32) {
     let ours = format!("cannot {verb} {resource}");
     let is_named = text.contains(&of_server) || [" ", "."].iter().any(|after| text.contains(&format!("{ours}{after}")));
     assert!(code != 0 && is_named, "without {}: exit code {code}, {text}", rights.rules[position].1);
+}
+
+/// The name of an object of Lifecycle Manager in the control plane.
+fn of_kyma(kind: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": kind,
+        "metadata": {"name": name, "namespace": "kcp-system"},
+    })
 }
 
 #[track_caller]
@@ -353,6 +359,36 @@ async fn releases(place: &Place) {
     let sources = harness::api_of(kcp, &source).await.expect("a kind that is served");
     sources.delete("landscape", &DeleteParams::default()).await.expect("a delete");
     stage.until_gone(kcp, "GitSource", "kcp-system", "landscape").await;
+    let objects = to_give_back(kcp).await;
+    let condition = json!({"status": {"state": "Ready", "conditions": [{
+        "type": "tidegate.dev/Watch", "status": "True", "reason": "Installed", "message": "a message",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}});
+
+    let release = ["adopt", "release"];
+    let rights = Rights::of(&["release.yaml"]);
+    let of_gateway = |position: &usize| rights.rules[*position].1["resourceNames"] == json!(["klm-istio-gateway"]);
+    let gets = rights.positions("get", &["*"]);
+    let reads: Vec<usize> = gets.iter().copied().filter(of_gateway).collect();
+    let reads = [reads, rights.positions("get", &["leases"]), rights.positions("list", &["*"])].concat();
+    place.fails_without(&rights, &reads, &release).await;
+    let yes = [&release[..], &["--yes"]].concat();
+    for position in rights.positions("patch", &["*"]) {
+        for (count, object) in objects.iter().map(|(_, object)| object).enumerate() {
+            mark(kcp, object, count).await;
+        }
+        for (kind, name) in [("Kyma", "one"), ("Manifest", "one-mandatory"), ("Watcher", "watcher")] {
+            let api = harness::api_of(kcp, &of_kyma(kind, name)).await.expect("a kind that is served");
+            api.patch_status(name, &PatchParams::default(), &Patch::Merge(&condition)).await.expect("a status");
+        }
+        place.fails_without(&rights, &[position], &yes).await;
+    }
+    reads_again(place, &rights, &objects).await;
+    succeeded(place.run(&rights, None, &yes).await);
+}
+
+/// What is to be given back in the control plane, by its plural. The last one is the Secret of the gateway.
+async fn to_give_back(kcp: &Client) -> Vec<(&'static str, Value)> {
     let certificate = |version: &str| {
         json!({
             "apiVersion": version, "kind": "Certificate",
@@ -363,14 +399,8 @@ async fn releases(place: &Place) {
         "apiVersion": "networking.istio.io/v1beta1", "kind": "VirtualService",
         "metadata": {"name": "watcher", "namespace": "kcp-system"}, "spec": {"hosts": ["listener.kcp.example.org"]},
     });
-    let of_kyma = |kind: &str, name: &str| {
-        json!({
-            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": kind,
-            "metadata": {"name": name, "namespace": "kcp-system"},
-        })
-    };
     // What each kind is given back for, by its plural.
-    let objects: Vec<(&str, Value)> = vec![
+    let mut objects = vec![
         ("kymas", of_kyma("Kyma", "one")),
         ("manifests", of_kyma("Manifest", "one-mandatory")),
         ("moduletemplates", of_kyma("ModuleTemplate", "cache-1.0.0")),
@@ -390,51 +420,34 @@ async fn releases(place: &Place) {
     let secrets = harness::api_of(kcp, &secret).await.expect("a kind that is served");
     let by = PostParams { field_manager: Some(BEFORE.to_owned()), ..PostParams::default() };
     secrets.create(&by, &serde_json::from_value(secret.clone()).expect("an object")).await.expect("a new object");
-    let mark = async |object: &Value, count: usize| {
-        merge(kcp, object, json!({"metadata": {"annotations": {"tidegate.dev/note": count.to_string()}}})).await;
-    };
-    let condition = json!({"status": {"conditions": [{
-        "type": "tidegate.dev/Watch", "status": "True", "reason": "Installed", "message": "a message",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }]}});
+    objects.push(("secrets", secret));
+    objects
+}
 
-    let release = ["adopt", "release"];
-    let rights = Rights::of(&["release.yaml"]);
-    let of_gateway = |position: &usize| rights.rules[*position].1["resourceNames"] == json!(["klm-istio-gateway"]);
-    let gets = rights.positions("get", &["*"]);
-    let reads: Vec<usize> = gets.iter().copied().filter(of_gateway).collect();
-    let reads = [reads, rights.positions("get", &["leases"]), rights.positions("list", &["*"])].concat();
-    place.fails_without(&rights, &reads, &release).await;
-    let yes = [&release[..], &["--yes"]].concat();
-    for position in rights.positions("patch", &["*"]) {
-        for (count, object) in objects.iter().map(|(_, object)| object).chain([&secret]).enumerate() {
-            mark(object, count).await;
-        }
-        for (kind, name) in [("Kyma", "one"), ("Manifest", "one-mandatory"), ("Watcher", "watcher")] {
-            let api = harness::api_of(kcp, &of_kyma(kind, name)).await.expect("a kind that is served");
-            api.patch_status(name, &PatchParams::default(), &Patch::Merge(&condition)).await.expect("a status");
-        }
-        place.fails_without(&rights, &[position], &yes).await;
-    }
+/// Has an object bear something of Tidegate.
+async fn mark(kcp: &Client, object: &Value, count: usize) {
+    merge(kcp, object, json!({"metadata": {"annotations": {"tidegate.dev/note": count.to_string()}}})).await;
+}
 
-    // Another client changes the object all the time, so it is to be read again.
-    let again: Vec<usize> =
-        gets.into_iter().filter(|position| !of_gateway(position) && rights.words(*position).1 != "leases").collect();
-    for position in again {
+/// Another client changes an object all the time, so it is to be read again, and the right for that is missing.
+async fn reads_again(place: &Place, rights: &Rights, objects: &[(&str, Value)]) {
+    let (stage, kcp) = (&place.stage, &place.stage.kcp);
+    let is_meant = |position: &usize| rights.rules[*position].1["resourceNames"].is_null();
+    for position in rights.positions("get", &["*"]).into_iter().filter(is_meant) {
         let (_, plural) = rights.words(position);
         let group = rights.rules[position].1["apiGroups"][0].as_str().expect("a group").to_owned();
-        let is_meant = |object: &Value| object["apiVersion"].as_str().is_some_and(|api| api.starts_with(&group));
-        let (_, object) = objects.iter().find(|(of, object)| *of == plural && is_meant(object)).expect("an object");
+        let is_of_group = |object: &Value| object["apiVersion"].as_str().is_some_and(|api| api.starts_with(&group));
+        let (_, object) = objects.iter().find(|(of, object)| *of == plural && is_of_group(object)).expect("an object");
         let user = format!("again-{position}");
         rights.grant(stage, &user, Some(position)).await;
         let changes = async {
             for count in 0_usize.. {
-                mark(object, count).await;
+                mark(kcp, object, count).await;
             }
         };
         let asked = async {
             loop {
-                let (text, code) = place.run_as(&user, &yes).await;
+                let (text, code) = place.run_as(&user, &["adopt", "release", "--yes"]).await;
                 if code != 0 {
                     return (text, code);
                 }
@@ -444,7 +457,6 @@ async fn releases(place: &Place) {
             said = tokio::time::timeout(SOON, asked) => said.expect("it changes between the list and the write"),
             () = changes => unreachable!("it changes until the command has failed"),
         };
-        assert_named(&rights, position, &text, code);
+        assert_named(rights, position, &text, code);
     }
-    succeeded(place.run(&rights, None, &yes).await);
 }

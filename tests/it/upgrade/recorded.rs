@@ -45,7 +45,7 @@ const OF_KCP: [(&str, &str, &str); 7] = [
     ("tidegate.dev/v1alpha1", "GitSource", "kcp-system"),
 ];
 /// The same of a runtime.
-const OF_RUNTIME: [(&str, &str, &str); 8] = [
+const OF_RUNTIME: [(&str, &str, &str); 9] = [
     ("v1", "Namespace", ""),
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition", ""),
     ("v1", "ConfigMap", "kyma-system"),
@@ -54,6 +54,7 @@ const OF_RUNTIME: [(&str, &str, &str); 8] = [
     ("operator.kyma-project.io/v1beta2", "ModuleTemplate", "kyma-system"),
     ("operator.kyma-project.io/v1beta2", "ModuleReleaseMeta", "kyma-system"),
     ("example.org/v1", "Thing", "kyma-system"),
+    ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", ""),
 ];
 
 /// What was recorded.
@@ -344,10 +345,30 @@ async fn contents(stage: &Stage) -> BTreeMap<String, Value> {
     all
 }
 
+/// The fields that differ, one line each.
 fn differing(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>) -> Vec<String> {
+    fn visit(path: &str, before: &Value, after: &Value, found: &mut Vec<String>) {
+        match (before, after) {
+            (Value::Object(old), Value::Object(new)) => {
+                let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+                names.into_iter().for_each(|name| visit(&format!("{path}.{name}"), &before[name], &after[name], found));
+            }
+            (Value::Array(old), Value::Array(new)) if old.len() == new.len() => {
+                old.iter().zip(new).enumerate().for_each(|(at, (old, new))| {
+                    visit(&format!("{path}[{at}]"), old, new, found);
+                });
+            }
+            _ if before == after => {}
+            _ => found.push(format!("{path}: {before} is {after}")),
+        }
+    }
+    let mut found = Vec::new();
     let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-    let names = names.into_iter().filter(|name| before.get(*name) != after.get(*name));
-    names.map(|name| format!("{name}:\n{:?}\n{:?}", before.get(name), after.get(name))).collect()
+    for name in names {
+        let of = |objects: &BTreeMap<String, Value>| objects.get(name).cloned().unwrap_or_default();
+        visit(name, &of(before), &of(after), &mut found);
+    }
+    found
 }
 
 #[test]
