@@ -382,7 +382,7 @@ fn d30_the_kubeconfig_of_a_proxy_trusts_the_bundle_of_its_owner() {
 #[test]
 fn d32_where_the_root_ca_is_not_self_signed_only_sub_cas_are_trusted() {
     let documents = [root(json!({})), shard("eu", json!({})), proxy(json!({}))];
-    let known = Known { chained: [Key::new(NAMESPACE, "main")].into() };
+    let known = Known { chained: [Key::new(NAMESPACE, "main")].into(), ..Known::default() };
     let (plans, _) = resources(&documents).plans(&known);
     let volumes = |kind, volume: &str| {
         let plan = plans.iter().find(|plan| plan.kind == kind).expect("a plan");
