@@ -166,6 +166,9 @@ fn decide(known: &Known, observed: &Observed, desired: &Desired) -> Result<Outco
     if !waits.is_empty() {
         return Ok(Outcome::Waits(waits));
     }
+    if let Some(sentence) = known.held.get(&desired.name) {
+        return Ok(Outcome::Waits(Waits { keys: vec![sentence.clone()], ..Waits::default() }));
+    }
     if let Some(applied) = observed.applied.get(&desired.name) {
         return Ok(applied.clone().map_or_else(Outcome::Refused, |()| Outcome::Well));
     }

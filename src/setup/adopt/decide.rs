@@ -253,6 +253,7 @@ fn subject<'a>(
         // Nothing is pruned.
         is_complete: false,
         may_adopt: false,
+        held: BTreeMap::new(),
         issuance: Issuance::CertManager,
         now: ambient::now(),
     };

@@ -16,6 +16,7 @@ fn live(mark: Option<&str>, version: &str) -> LiveObject {
         is_adopted: false,
         prune: None,
         is_terminating: false,
+        mounted: None,
         state: ObjectState::Plain,
     }
 }
@@ -194,6 +195,7 @@ fn known(desired: Vec<Desired>) -> Known {
         definition: None,
         is_complete: true,
         may_adopt: false,
+        held: BTreeMap::new(),
         issuance: Issuance::CertManager,
         now: now(),
     }
