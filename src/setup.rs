@@ -345,8 +345,11 @@ impl SetupPass<'_> {
             Some(is_self_signed) => !is_self_signed,
             None => {
                 let mark = setup_mark(Kind::RootShard, root.name());
-                let trust = (ObjectKind::Secret, format!("{}-client-ca-trust", root.name()));
-                context.stores.setup_objects(namespace, &mark, &BTreeSet::new()).contains_key(&trust)
+                let made = context.stores.setup_objects(namespace, &mark, &BTreeSet::new());
+                // One of them alone is there while its CA is being replaced.
+                ["client", "requestheader-client"]
+                    .into_iter()
+                    .all(|ca| made.contains_key(&(ObjectKind::Secret, format!("{}-{ca}-ca-trust", root.name()))))
             }
         };
         let chained = is_chained.then(|| root.clone()).into_iter().collect();

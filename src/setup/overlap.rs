@@ -139,7 +139,7 @@ impl SetupPass<'_> {
         let (mut sentences, mut own, mut until) = (Vec::new(), BTreeMap::new(), None);
         let mut whole = None;
         for anchor in anchors.iter().filter(|anchor| is_own(anchor)) {
-            if self.is_settled(anchor, &live, observed).await? {
+            if self.is_settled(anchor, &chained, &live, observed).await? {
                 context.memory.tells(&self.id(anchor), Phase::Settled);
                 continue;
             }
@@ -256,12 +256,24 @@ impl SetupPass<'_> {
     }
 
     /// Whether it is known that no former certificate of an anchor is in use.
-    async fn is_settled(&self, anchor: &Anchor, live: &LiveObjects, observed: &mut Observed) -> Result<bool, Error> {
-        if live.contains_key(&secret(&anchor.trust)) {
-            return Ok(false);
+    async fn is_settled(
+        &self,
+        anchor: &Anchor,
+        chained: &KnownOfCluster,
+        live: &LiveObjects,
+        observed: &mut Observed,
+    ) -> Result<bool, Error> {
+        self.learn_all([secret(&anchor.trust), secret(&anchor.secret)].iter(), live, observed).await?;
+        let present = self.present(anchor, live);
+        if let Some(trusted) = self.content(&anchor.trust, live) {
+            // Where pods always mount it, it stays when nothing is being replaced.
+            return Ok(anchor.is_copied(chained)
+                && present.is_some_and(|present| {
+                    trusted.certificates.iter().all(|one| pki::is_same_key(one, &present))
+                        && self.context.memory.is_settled_with(&self.id(anchor), &present)
+                }));
         }
-        self.learn_all([secret(&anchor.secret)].iter(), live, observed).await?;
-        Ok(match self.present(anchor, live) {
+        Ok(match present {
             Some(present) if anchor.is_key && self.remembered(anchor, live).is_none() => {
                 self.context.memory.settle_with(&self.id(anchor), &present);
                 true

@@ -366,11 +366,11 @@ impl<'a> Planner<'a> {
             certificate.gates.extend(ca.map(|ca| Gate::keys(&ca, &workload::PAIR)));
         }
         // A CA that is being replaced may be missing. Pods do not mount it.
-        let replaced: BTreeSet<String> =
+        let authorities: BTreeSet<String> =
             plan.certificates.iter().filter(|one| one.is_ca).map(|one| one.name.clone()).collect();
         let is_replaced = |gate: &Gate| match gate {
             Gate::Certificate(name) => {
-                replaced.contains(name) && self.trust_of(plan.key.namespace(), name, false).is_some()
+                authorities.contains(name) && self.trust_of(plan.key.namespace(), name, false).is_some()
             }
             Gate::Key(_) | Gate::Deployment { .. } => false,
         };
