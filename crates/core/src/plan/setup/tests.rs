@@ -1028,7 +1028,7 @@ fn while_a_ca_is_replaced_pods_mount_its_trust_secret_and_nothing_else_differs()
         let deployments = plans.iter().flat_map(|plan| &plan.deployments);
         let mounting = deployments.filter(|found| {
             let text = found.volumes.iter().map(|volume| volume.to_value().to_string()).collect::<String>();
-            text.contains(&format!("{:?}", secret))
+            text.contains(&format!("\"secretName\":\"{secret}\""))
         });
         mounting.map(|found| found.name.clone()).collect()
     };

@@ -226,7 +226,7 @@ impl World {
     /// A number below `limit`.
     fn pick(&mut self, limit: usize) -> usize {
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.random >> 33) as usize % limit
+        usize::try_from(self.random >> 33).expect("31 bits") % limit
     }
 
     /// Whether pods are to mount the trust Secret, as each pass sees it.
@@ -339,8 +339,10 @@ impl World {
     fn check(&self, seed: u64) {
         for leaf in self.pods.iter().flat_map(|pod| &pod.leaves) {
             for trusted in self.pods.iter().flat_map(|pod| &pod.trusts) {
-                let shown: Vec<&str> = trusted.iter().map(text).collect();
-                assert!(trusted.iter().any(|ca| is_of(leaf, ca)), "seed {seed}: {} and {shown:?}", text(leaf));
+                if !trusted.iter().any(|ca| is_of(leaf, ca)) {
+                    let trusted: Vec<&str> = trusted.iter().map(text).collect();
+                    panic!("seed {seed}: {} is not trusted by {trusted:?}", text(leaf));
+                }
             }
         }
     }
@@ -359,7 +361,7 @@ impl World {
 #[test]
 fn whatever_a_pod_presents_is_accepted_at_each_moment_while_a_ca_is_replaced() {
     const STEPS_MAX: usize = 20_000;
-    for seed in 0..300_u64 {
+    for seed in 0..100_u64 {
         let mut world = World::new(4, seed % 2 == 1, seed);
         for _ in 0..3 {
             let at_once = world.pick(3);
@@ -370,7 +372,8 @@ fn whatever_a_pod_presents_is_accepted_at_each_moment_while_a_ca_is_replaced() {
                     false => world.present = None,
                 }
                 world.check(seed);
-                for _ in 0..if again < at_once { world.pick(60) } else { 0 } {
+                let between = if again < at_once { world.pick(60) } else { 0 };
+                for _ in 0..between {
                     world.step();
                     world.check(seed);
                 }
