@@ -93,31 +93,39 @@ fn trusted_of(overlap: &Overlap) -> Trusted {
     Trusted { certificates, note, is_mounted: overlap.phase.is_mounted() }
 }
 
-/// What is said of an anchor that is being replaced.
-fn sentence(anchor: &Anchor, overlap: &Overlap, issuance: Issuance) -> Option<String> {
+/// Some names, and how many more there are.
+fn some(names: &[String]) -> String {
+    let more = names.len().saturating_sub(NAMED);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!("{}{more}", names[..names.len().min(NAMED)].join(", "))
+}
+
+/// What is said of an anchor that is being replaced. `behind` are the objects that are not up to date.
+fn sentence(anchor: &Anchor, overlap: &Overlap, behind: &[String], issuance: Issuance) -> Option<String> {
     let what = if anchor.is_key { "the key of service accounts" } else { "the CA" };
     let what = format!("{what} in Secret {} is being replaced", anchor.secret);
     let trust = &anchor.trust;
-    let more = overlap.left.len().saturating_sub(NAMED);
-    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    let left = format!("{}{more}", overlap.left.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", "));
+    let waits = if behind.is_empty() { String::new() } else { format!("; not yet: {}", some(behind)) };
     match (overlap.phase, overlap.until) {
         (Phase::Settled, _) => None,
         (Phase::Spreading, _) => {
-            Some(format!("{what}: pods get Secret {trust}, so that they trust the former one as well"))
+            Some(format!("{what}: pods get Secret {trust}, so that they trust the former one as well{waits}"))
         }
-        (Phase::Ending, _) => Some(format!("{what}: pods stop to trust the former one")),
+        (Phase::Ending, _) => Some(format!("{what}: pods stop to trust the former one{waits}")),
         (Phase::Reissuing, Some(until)) => {
             Some(format!("{what}: tokens of the former one are valid until {}", tidegate_core::status::seconds(until)))
         }
         (Phase::Reissuing, None) if overlap.left.is_empty() => {
-            Some(format!("{what}: all pods trust both, and get the new certificates"))
+            Some(format!("{what}: all pods trust both, and get the new certificates{waits}"))
         }
         (Phase::Reissuing, None) => Some(match issuance {
-            Issuance::Builtin => format!("{what}: all pods trust both, and these Secrets are issued anew: {left}"),
+            Issuance::Builtin => {
+                format!("{what}: all pods trust both, and these Secrets are issued anew: {}", some(&overlap.left))
+            }
             Issuance::CertManager => format!(
-                "{what}: all pods trust both until these Certificates are renewed: {left}; renew them with \
-                 `cmctl renew`, or wait"
+                "{what}: all pods trust both until these Certificates are renewed: {}; renew them with `cmctl renew`, \
+                 or wait",
+                some(&overlap.left)
             ),
         }),
     }
@@ -158,7 +166,7 @@ impl SetupPass<'_> {
                 Some(above) => Some(self.certificates_above(above, &all, &own, observed).await?),
                 None => None,
             };
-            let overlap = self.decided(anchor, &dependents, above, whole, observed).await?;
+            let (overlap, behind) = self.decided(anchor, &dependents, above, whole, observed).await?;
             let trust = Key::new(key.namespace(), &anchor.trust);
             match overlap.phase {
                 Phase::Settled => cluster.trusts.remove(&trust),
@@ -166,7 +174,7 @@ impl SetupPass<'_> {
                     cluster.trusts.insert(trust, trusted_of(&overlap))
                 }
             };
-            let said = sentence(anchor, &overlap, context.issuance);
+            let said = sentence(anchor, &overlap, &behind, context.issuance);
             if context.memory.tells(&self.id(anchor), overlap.phase) {
                 let note =
                     said.clone().unwrap_or_else(|| format!("the CA or key in Secret {} was replaced", anchor.secret));
@@ -314,7 +322,7 @@ impl SetupPass<'_> {
         Ok(decided.into_iter().chain(self.present(anchor, &live)).chain(trusted).collect())
     }
 
-    /// Decides what pods trust of an anchor.
+    /// Decides what pods trust of an anchor, and says which objects are not up to date.
     async fn decided(
         &self,
         anchor: &Anchor,
@@ -322,7 +330,7 @@ impl SetupPass<'_> {
         above: Option<Vec<Authority>>,
         whole: &Whole,
         observed: &mut Observed,
-    ) -> Result<Overlap, Error> {
+    ) -> Result<(Overlap, Vec<String>), Error> {
         let (namespace, memory) = (self.key.namespace(), self.context.memory);
         let names = names(anchor, dependents);
         let mut live = self.context.stores.setup_objects(namespace, "", &names);
@@ -357,47 +365,49 @@ impl SetupPass<'_> {
             is_copied: anchor.is_copied(&whole.seen),
             now: ambient::now(),
         };
-        let mut overlap = decision(&facts);
+        let (mut overlap, mut behind) = (decision(&facts), Vec::new());
         if facts.trust.is_some() {
             let inputs: BTreeSet<ObjectName> = names.iter().filter(|name| name.0.is_input()).cloned().collect();
             self.learn_all(inputs.iter(), &live, observed).await?;
-            let is_rolled = self.is_rolled(anchor, dependents, whole, &live, observed);
-            overlap = decision(&Facts { is_rolled, ..facts });
+            behind = self.behind(anchor, dependents, whole, &live, observed);
+            overlap = decision(&Facts { is_rolled: behind.is_empty(), ..facts });
         }
         if let Some(present) = present.filter(|_| overlap.phase == Phase::Settled) {
             memory.settle_with(&self.id(anchor), &present);
         }
-        Ok(overlap)
+        Ok((overlap, behind))
     }
 
-    /// Whether all pods that mount something of an anchor, and all Secrets that contain something of it, have it as it
-    /// is now.
-    fn is_rolled(
+    /// The Secrets that contain something of an anchor, and the Deployments whose pods mount something of it, that do not
+    /// have it as it is now.
+    fn behind(
         &self,
         anchor: &Anchor,
         dependents: &Dependents,
         whole: &Whole,
         live: &LiveObjects,
         observed: &Observed,
-    ) -> bool {
+    ) -> Vec<String> {
         let is_mounted = whole.seen.trusts.contains_key(&Key::new(self.key.namespace(), &anchor.trust));
         let trusted: Vec<Authority> = if is_mounted {
             self.content(&anchor.trust, live).map(|found| found.certificates.clone()).unwrap_or_default()
         } else {
             self.present(anchor, live).into_iter().collect()
         };
-        let composed = dependents.composed.iter().all(|(name, certificate)| {
-            let Some(found) = self.content(name, live) else { return true };
+        let lacks = |(name, certificate): &(&String, &Option<String>)| {
+            let Some(found) = self.content(name, live) else { return false };
             let own = certificate.as_deref().and_then(|name| self.content(name, live));
             let own = own.as_ref().and_then(|own| own.certificates.first());
-            trusted.iter().chain(own).all(|one| found.certificates.contains(one))
-        });
-        let deployments = dependents.deployments.iter().all(|(name, gates)| {
-            let Some(found) = live.get(&(ObjectKind::Deployment, name.clone())) else { return true };
+            trusted.iter().chain(own).any(|one| !found.certificates.contains(one))
+        };
+        let has_others = |(name, gates): &(&String, &Vec<plan::Gate>)| {
+            let Some(found) = live.get(&(ObjectKind::Deployment, (*name).clone())) else { return false };
             let wanted = decide::digest_of_keys(gates, &observed.keys).map(|digest| digest.to_string());
-            wanted.is_some() && found.mounted.as_deref() == wanted.as_deref()
-        });
-        composed && deployments
+            wanted.is_none() || found.mounted.as_deref() != wanted.as_deref()
+        };
+        let secrets = dependents.composed.iter().filter(lacks).map(|(name, _)| format!("Secret {name}"));
+        let deployments = dependents.deployments.iter().filter(has_others);
+        secrets.chain(deployments.map(|(name, _)| format!("Deployment {name}"))).collect()
     }
 
     /// The certificates of the built-in CA that are not issued for now: one sentence each.
