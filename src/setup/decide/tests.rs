@@ -416,6 +416,18 @@ fn the_built_in_ca_writes_a_secret_once_and_again_when_it_is_due() {
     assert_eq!(acts, ["read eu-ca", "apply eu-ca Report null"]);
 }
 
+/// Row 22: what a new CA signs waits until all pods trust it.
+#[test]
+fn a_certificate_is_not_issued_before_its_ca_is_trusted() {
+    let mut known = known(vec![issued()]);
+    known.issuance = Issuance::Builtin;
+    known.held.insert(known.desired[0].name.clone(), "it waits for trust".to_owned());
+    let (acts, outcomes) = play(&known, &mut Observed::default(), None);
+    assert_eq!(acts, [""; 0]);
+    let waits = Waits { keys: vec!["it waits for trust".to_owned()], ..Waits::default() };
+    assert_eq!(outcomes[0].1, Outcome::Waits(waits));
+}
+
 #[test]
 fn a_secret_that_cert_manager_writes_as_well_is_not_issued() {
     let mut known = known(vec![issued()]);
