@@ -51,7 +51,16 @@ pub(super) struct Overlaps {
     pub(super) until: Option<Timestamp>,
     anchors: Vec<Anchor>,
     /// The decisions about those of the resource, by Secret.
-    own: BTreeMap<String, Overlap>,
+    own: BTreeMap<String, Decided>,
+}
+
+/// A decision about an anchor.
+struct Decided {
+    overlap: Overlap,
+    /// The objects that do not have the Secrets as they are now.
+    behind: Vec<String>,
+    /// Whether one of them cannot have them, because a certificate is missing that the anchor signs.
+    is_blocked: bool,
 }
 
 /// The parts of a decision that all anchors of a pass share. They are made when the first one needs them.
@@ -60,6 +69,8 @@ struct Whole {
     seen: KnownOfCluster,
     /// All plans of the namespace.
     plans: Vec<Plan>,
+    /// The Secrets of all CAs of the namespace.
+    authorities: BTreeSet<String>,
 }
 
 fn secret(name: &str) -> ObjectName {
@@ -156,7 +167,8 @@ impl SetupPass<'_> {
                 let seen = self.seen(&all, chained.clone(), &live, observed).await?;
                 let (mut plans, _) = resources.plans(&seen);
                 plans.retain(|plan| plan.key.namespace() == key.namespace());
-                whole = Some(Whole { seen, plans });
+                let authorities = all.iter().filter(|anchor| !anchor.is_key).map(|anchor| anchor.secret.clone());
+                whole = Some(Whole { seen, plans, authorities: authorities.collect() });
             }
             let whole = whole.as_ref().expect("it is made above");
             let dependents = anchor.dependents(resources, &whole.plans);
@@ -166,15 +178,16 @@ impl SetupPass<'_> {
                 Some(above) => Some(self.certificates_above(above, &all, &own, observed).await?),
                 None => None,
             };
-            let (overlap, behind) = self.decided(anchor, &dependents, above, whole, observed).await?;
+            let decided = self.decided(anchor, &dependents, above, whole, observed).await?;
+            let overlap = &decided.overlap;
             let trust = Key::new(key.namespace(), &anchor.trust);
             match overlap.phase {
                 Phase::Settled => cluster.trusts.remove(&trust),
                 Phase::Spreading | Phase::Reissuing | Phase::Ending => {
-                    cluster.trusts.insert(trust, trusted_of(&overlap))
+                    cluster.trusts.insert(trust, trusted_of(overlap))
                 }
             };
-            let said = sentence(anchor, &overlap, &behind, context.issuance);
+            let said = sentence(anchor, overlap, &decided.behind, context.issuance);
             if context.memory.tells(&self.id(anchor), overlap.phase) {
                 let note =
                     said.clone().unwrap_or_else(|| format!("the CA or key in Secret {} was replaced", anchor.secret));
@@ -186,7 +199,7 @@ impl SetupPass<'_> {
                 let ends = overlap.certificates.iter().map(|one| one.validity.not_after).chain(overlap.until);
                 until = until.into_iter().chain(ends).min();
             }
-            own.insert(anchor.secret.clone(), overlap);
+            own.insert(anchor.secret.clone(), decided);
         }
         Ok(Overlaps { cluster, sentences, needs, until, anchors, own })
     }
@@ -310,10 +323,10 @@ impl SetupPass<'_> {
         &self,
         above: &str,
         all: &[Anchor],
-        own: &BTreeMap<String, Overlap>,
+        own: &BTreeMap<String, Decided>,
         observed: &mut Observed,
     ) -> Result<Vec<Authority>, Error> {
-        let decided = own.get(above).map(|overlap| overlap.certificates.clone()).unwrap_or_default();
+        let decided = own.get(above).map(|found| found.overlap.certificates.clone()).unwrap_or_default();
         let anchor = all.iter().find(|anchor| anchor.secret == above && !anchor.is_key);
         let Some(anchor) = anchor else { return Ok(decided) };
         let live = self.live_anchors(std::slice::from_ref(anchor));
@@ -322,7 +335,7 @@ impl SetupPass<'_> {
         Ok(decided.into_iter().chain(self.present(anchor, &live)).chain(trusted).collect())
     }
 
-    /// Decides what pods trust of an anchor, and says which objects are not up to date.
+    /// Decides what pods trust of an anchor.
     async fn decided(
         &self,
         anchor: &Anchor,
@@ -330,7 +343,7 @@ impl SetupPass<'_> {
         above: Option<Vec<Authority>>,
         whole: &Whole,
         observed: &mut Observed,
-    ) -> Result<(Overlap, Vec<String>), Error> {
+    ) -> Result<Decided, Error> {
         let (namespace, memory) = (self.key.namespace(), self.context.memory);
         let names = names(anchor, dependents);
         let mut live = self.context.stores.setup_objects(namespace, "", &names);
@@ -375,7 +388,18 @@ impl SetupPass<'_> {
         if let Some(present) = present.filter(|_| overlap.phase == Phase::Settled) {
             memory.settle_with(&self.id(anchor), &present);
         }
-        Ok((overlap, behind))
+        // Deployments, and Secrets that contain others, wait for what they need.
+        let is_ca = |name: &str| whole.authorities.contains(name);
+        let is_missing =
+            |name: &str| !live.contains_key(&secret(name)) && dependents.signed.contains_key(name) && !is_ca(name);
+        let mut gates = dependents
+            .deployments
+            .iter()
+            .filter(|(name, _)| live.contains_key(&(ObjectKind::Deployment, (*name).clone())));
+        let mut composed = dependents.composed.iter().filter(|(name, _)| live.contains_key(&secret(name)));
+        let is_blocked = gates.any(|(_, gates)| gates.iter().filter_map(needed).any(is_missing))
+            || composed.any(|(_, own)| own.as_deref().is_some_and(is_missing));
+        Ok(Decided { overlap, behind, is_blocked })
     }
 
     /// The Secrets that contain something of an anchor, and the Deployments whose pods mount something of it, that do not
@@ -425,12 +449,23 @@ impl SetupPass<'_> {
             let is_own = |anchor: &Anchor| !anchor.is_key && anchor.secret == name.1;
             let own = overlaps.own.get(&name.1).filter(|_| overlaps.anchors.iter().any(is_own));
             // Pods need the key of service accounts to start, so that does not wait.
-            if !live.contains_key(name) && own.is_some_and(|own| own.phase == Phase::Spreading) {
+            let is_spreading = own.is_some_and(|own| own.overlap.phase == Phase::Spreading && !own.is_blocked);
+            if !live.contains_key(name) && is_spreading {
                 let why = "is made again once all pods trust a copy of the former CA";
                 held.insert(name.clone(), format!("Secret {} {why}", name.1));
             }
             let is_ca = |anchor: &&Anchor| !anchor.is_key && request.ca.as_deref() == Some(anchor.secret.as_str());
             let Some(anchor) = overlaps.anchors.iter().find(is_ca) else { continue };
+            // What exists and needs it could not get the new CA either. Shards mount a certificate of their cache.
+            let needs_it = |other: &Desired| {
+                !matches!(other.origin, Origin::Issued(_))
+                    && live.contains_key(&other.name)
+                    && other.gates.iter().filter_map(needed).any(|needed| needed == name.1)
+            };
+            let is_needed = self.kind == Kind::CacheServer || desired.iter().any(needs_it);
+            if !live.contains_key(name) && is_needed {
+                continue;
+            }
             if self.waits_for_trust(anchor, name, &anchors, live, observed).await? {
                 let why = format!("waits until all pods trust the new CA in Secret {}", anchor.secret);
                 held.insert(name.clone(), format!("the certificate in Secret {} {why}", name.1));
@@ -466,6 +501,15 @@ impl SetupPass<'_> {
         self.learn_all(std::iter::once(name), live, observed).await?;
         let content = self.content(&name.1, live);
         Ok(content.as_ref().and_then(|found| found.certificates.first()).is_some_and(|own| !is_of(own, &present)))
+    }
+}
+
+/// The Secret that something waits for.
+fn needed(gate: &plan::Gate) -> Option<&str> {
+    match gate {
+        plan::Gate::Key(mounted) => Some(&mounted.name),
+        plan::Gate::Certificate(name) => Some(name),
+        plan::Gate::Deployment { .. } => None,
     }
 }
 
