@@ -389,9 +389,13 @@ impl SetupPass<'_> {
             memory.settle_with(&self.id(anchor), &present);
         }
         // Deployments, and Secrets that contain others, wait for what they need.
-        let is_ca = |name: &str| whole.authorities.contains(name);
-        let is_missing =
-            |name: &str| !live.contains_key(&secret(name)) && dependents.signed.contains_key(name) && !is_ca(name);
+        // A sub CA that exists needs no root CA to sign.
+        let lives = |name: &str| live.contains_key(&secret(name));
+        let lacks_sub_ca = dependents.signed.iter().any(|(name, depth)| *depth == 1 && !lives(name));
+        let is_missing = |name: &str| {
+            let needs_it = dependents.signed.get(name).is_some_and(|depth| *depth == 1 || lacks_sub_ca);
+            needs_it && !lives(name) && !whole.authorities.contains(name)
+        };
         let mut gates = dependents
             .deployments
             .iter()
