@@ -11,7 +11,7 @@ use tidegate_core::{
     definition::{self, Cache, Definitions, Options},
     diagnostic::Diagnostics,
     intake::Policy,
-    landscape::{Landscape, SourceName},
+    landscape::{Landscape, ResumeBy, SourceName},
     name::Key,
     object::Digest,
     plan::{self, Components, InstalledModules, ModuleOutcome, Settings},
@@ -188,6 +188,7 @@ fn comparison(criterion: &mut Criterion) {
         mask: &mask,
         numbers: true,
         idle: None,
+        resume_by: ResumeBy::Command,
     };
     let run = |to| compare(request(to), Diagnostics::default(), Subject::default()).finish().differences.len();
     assert!(run(new) > 0 && run(old) == 0);

@@ -35,7 +35,7 @@ use tidegate_core::{
 };
 use tidegate_diff::{
     clean::REFUSED,
-    gather::Found,
+    gather::ObjectDifference,
     model::{Effect, Held, NotKnown, Unreached},
     policy::Labels,
 };
@@ -98,7 +98,7 @@ pub(crate) struct Intent {
 /// The result for one cluster.
 #[derive(Default)]
 pub(crate) struct Outcome {
-    pub(crate) found: Vec<Found>,
+    pub(crate) found: Vec<ObjectDifference>,
     /// The ModuleTemplates of modules that stay in the runtime, because users have custom resources of them.
     pub(crate) in_use: BTreeSet<Key>,
     /// Objects with the desired content that Tidegate has not applied yet: it would take over their fields.

@@ -629,11 +629,11 @@ impl RuntimePass<'_> {
                 Verdict::Begin => return None,
                 Verdict::Hold(hold) => hold,
             };
-            if hold == rollout::Hold::Halted
-                && let Some(release) = self.landscape.releases.get(&line.release)
+            let news =
+                stores.rollouts(|index| decide::rollout_news(&upgrade, &hold, || index.failed(&line, upgrade.to)));
+            if let (Some((severity, reason, note)), Some(release)) = (news, self.landscape.releases.get(&line.release))
             {
-                let note = stores.rollouts(|index| decide::halted_note(&upgrade, &index.failed(&line, upgrade.to)));
-                events.publish(&**release, Severity::Warning, reason::ROLLOUT_HALTED, "Upgrade", note);
+                events.publish(&**release, severity, reason, "Upgrade", note);
             }
             Some(decide::held(upgrade, hold))
         });

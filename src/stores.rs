@@ -434,7 +434,7 @@ impl Stores {
 
     /// How to connect to a runtime.
     pub fn access(&self, kyma: &Key) -> Access {
-        let is_for_kyma = |found: &unreadable::Found| kyma_of(&found.object.metadata).as_ref() == Some(kyma);
+        let is_for_kyma = |found: &unreadable::UnreadableObject| kyma_of(&found.object.metadata).as_ref() == Some(kyma);
         if let Some(found) =
             self.all_unknown(&[Table::Access], Some(kyma.namespace())).iter().find(|found| is_for_kyma(found))
         {

@@ -559,8 +559,8 @@ pub async fn release(arguments: &ReleaseArguments, network: &Network) -> anyhow:
     let cause = Cause::trigger("adopt release");
     let ReleaseArguments { istio_namespace: istio, no_runtimes, .. } = arguments;
     let limits = limits(&arguments.access);
-    let place = release::Place { namespaces: &namespaces, istio, no_runtimes: *no_runtimes, limits };
-    release::run(&cluster, &cause, &place, arguments.yes).await.map(Ok)
+    let scope = release::ReleaseScope { namespaces: &namespaces, istio, no_runtimes: *no_runtimes, limits };
+    release::run(&cluster, &cause, &scope, arguments.yes).await.map(Ok)
 }
 
 /// The control plane, and the definitions of the repository. Fails if either cannot be read, or if a namespace does not

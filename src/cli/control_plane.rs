@@ -73,7 +73,7 @@ pub(super) struct Target {
 
 /// One object of the control plane.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct ControlPlaneObject {
     pub(super) kind: Kind,
     pub(super) key: Key,
 }
@@ -481,10 +481,10 @@ impl std::str::FromStr for Target {
 
 impl Target {
     /// The one object with this name. Fails if there is none, or if several kinds have one.
-    pub(super) async fn find(&self, client: &Client, namespace: &str) -> anyhow::Result<Found> {
+    pub(super) async fn find(&self, client: &Client, namespace: &str) -> anyhow::Result<ControlPlaneObject> {
         let mut found = Vec::new();
         for kind in Kind::ALL.into_iter().filter(|kind| self.kind.is_none_or(|wanted| wanted == *kind)) {
-            let one = Found { kind, key: Key::new(namespace, &self.name) };
+            let one = ControlPlaneObject { kind, key: Key::new(namespace, &self.name) };
             if one.read(client).await?.is_some() {
                 found.push(one);
             }
@@ -524,9 +524,9 @@ impl Target {
     }
 }
 
-// === impl Found ===
+// === impl ControlPlaneObject ===
 
-impl Found {
+impl ControlPlaneObject {
     /// Its status; `None` if the object does not exist. Fails if it cannot be read.
     pub(super) async fn read(&self, client: &Client) -> anyhow::Result<Option<Answer>> {
         Ok(match self.kind {
@@ -599,7 +599,7 @@ impl Found {
     }
 }
 
-impl std::fmt::Display for Found {
+impl std::fmt::Display for ControlPlaneObject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.kind.name(), self.key)
     }

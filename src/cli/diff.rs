@@ -29,7 +29,7 @@ use tidegate_core::{
     definition::{self, Definitions, Kind},
     diagnostic::{Diagnostic, Diagnostics},
     landscape::{
-        Idle, SourceName,
+        Idle, ResumeBy, SourceName,
         file::{KnownKyma, LandscapeFile, Owner},
     },
     maintenance::Policy,
@@ -243,6 +243,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
             .suspended
             .then_some(Idle::Suspended)
             .or_else(|| landscape.as_ref().and_then(|file| file.idle(source.key()))),
+        resume_by: if to.loaded.suspended { ResumeBy::File } else { ResumeBy::Command },
     };
     let subject = Subject {
         from: from.loaded.snapshot.revision.to_string(),

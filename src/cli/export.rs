@@ -22,6 +22,7 @@ use tidegate_core::{
         names::{annotation, label},
         shared::Time,
     },
+    content::ContentId,
     definition::ModuleNames,
     inventory::Inventory,
     landscape::{
@@ -30,7 +31,9 @@ use tidegate_core::{
     },
     name::Key,
     overview::UnreadableLine,
-    plan, status,
+    plan,
+    revision::Oid,
+    status,
 };
 use tidegate_process::{Exit, tell};
 
@@ -39,10 +42,11 @@ use tidegate_process::{Exit, tell};
 /// `--landscape FILE` writes the runtimes and the catalog. The catalog is every ModuleTemplate and ModuleReleaseMeta in
 /// the control plane: those of GitSources, and those that other clients have applied. It also writes the names of
 /// Kymas, their module lists, channels and installed versions, the limits of GitSources, which of them are suspended or
-/// wait for a confirmation, and which Manifests are paused. If there are several GitSources, it also writes the names
-/// of the objects that runtimes have of modules in git, from their Manifests. Of the labels of Kymas it writes only
-/// those that select modules: `beta`, `internal`, the source of the Kyma, and the labels that selectors of
-/// ModuleReleaseMetas name. Identifiers of customers are not among them.
+/// wait for a confirmation, which Manifests are paused, and which runtimes had other objects of a module in git than
+/// the control plane. If there are several GitSources, it also writes the names of the objects that runtimes have of
+/// modules in git, from their Manifests. Of the labels of Kymas it writes only those that select modules: `beta`,
+/// `internal`, the source of the Kyma, and the labels that selectors of ModuleReleaseMetas name. Identifiers of
+/// customers are not among them.
 ///
 /// For a runtime that chooses its own modules, the list comes from its Kyma's status.
 ///
@@ -114,47 +118,71 @@ async fn landscape(client: &Client, namespaces: &[String], labels: &[String], pa
             return Ok(Exit::Incomplete);
         }
     }
-    let modules = match 1 < sources.len() {
-        true => modules(client, namespaces, &templates).await,
-        false => BTreeMap::new(),
-    };
+    let ModulesInRuntimes { objects, behind } = modules(client, namespaces, &templates).await;
+    // The repository of the only source has all objects.
+    let objects = if 1 < sources.len() { objects } else { BTreeMap::new() };
     let paused = paused(client, namespaces).await;
     let kept = kept(&releases, labels);
-    let known = kymas.iter().map(|kyma| known(kyma, &kept, &paused)).collect();
+    let known = kymas.iter().map(|kyma| {
+        let known = known(kyma, &kept);
+        let of = |modules: &BTreeMap<Key, BTreeSet<String>>| modules.get(&known.key()).cloned().unwrap_or_default();
+        KnownKyma { paused: of(&paused), behind: of(&behind), ..known }
+    });
+    let known = known.collect();
     let file = LandscapeFile::new(Time(status::seconds(Timestamp::now())), known)
         .with_sources(&sources)
         .with_catalog(templates, releases)
-        .with_modules(modules);
+        .with_modules(objects);
     write(path, &file.to_text())?;
     Ok(Exit::Ok)
 }
 
-/// What runtimes have of the modules in git, by ModuleTemplate. If Manifests cannot be read, it says so and knows
+/// What runtimes have of the modules in git.
+#[derive(Default)]
+struct ModulesInRuntimes {
+    /// The objects, by ModuleTemplate.
+    objects: BTreeMap<Key, ModuleNames>,
+    /// The modules of which the control plane has other objects than the runtime, by Kyma.
+    behind: BTreeMap<Key, BTreeSet<String>>,
+}
+
+/// What runtimes have of the modules in git, from their Manifests. If Manifests cannot be read, it says so and knows
 /// nothing.
-async fn modules(client: &Client, namespaces: &[String], templates: &[ModuleTemplate]) -> BTreeMap<Key, ModuleNames> {
-    let in_git = templates.iter().map(|template| &template.metadata);
-    let in_git = in_git.filter(|metadata| landscape::annotation(metadata, annotation::MODULE_TREE).is_some());
-    let in_git: BTreeSet<Key> = in_git.map(landscape::key).collect();
-    let mut modules: BTreeMap<Key, ModuleNames> = BTreeMap::new();
+async fn modules(client: &Client, namespaces: &[String], templates: &[ModuleTemplate]) -> ModulesInRuntimes {
+    let in_git: BTreeMap<Key, ContentId> = templates.iter().filter_map(in_git).collect();
+    let mut modules = ModulesInRuntimes::default();
     let mut lacks = Lacks::default();
     for namespace in namespaces.iter().filter(|_| !in_git.is_empty()) {
         let take = |manifest: Manifest| {
             let module = landscape::label(&manifest.metadata, label::MODULE_NAME).unwrap_or_default();
             let version = manifest.spec.version.as_deref().unwrap_or_default();
             let template = Key::new(namespace, &format!("{module}-{version}"));
-            if let Some(status) = manifest.status.filter(|_| in_git.contains(&template)) {
-                modules.entry(template).or_default().extend(&Inventory::from_status(&status.synced));
+            let Some(content) = in_git.get(&template) else { return };
+            if let Some(kyma) = kyma_of(&manifest.metadata).filter(|_| !plan::has_followed(&manifest, *content)) {
+                modules.behind.entry(kyma).or_default().insert(module.to_owned());
+            }
+            if let Some(status) = &manifest.status {
+                modules.objects.entry(template).or_default().extend(&Inventory::from_status(&status.synced));
             }
         };
         let listed = control_plane::each(client, namespace, &mut lacks, take).await;
         // The objects of some runtimes only would look like all of them.
         if let Err(error) = listed.and_then(|()| complete(&lacks)) {
             let why = control_plane::conclude(&error).0;
-            tell!("warning: {why}: a comparison does not see which objects of other sources' modules leave runtimes");
-            return BTreeMap::new();
+            tell!(
+                "warning: {why}: a comparison does not see which objects of other sources' modules leave runtimes, and \
+                 which runtimes have not followed the control plane"
+            );
+            return ModulesInRuntimes::default();
         }
     }
     modules
+}
+
+/// A ModuleTemplate of a module in git, and what the control plane has of it.
+fn in_git(template: &ModuleTemplate) -> Option<(Key, ContentId)> {
+    let tree: Oid = landscape::annotation(&template.metadata, annotation::MODULE_TREE)?.parse().ok()?;
+    Some((landscape::key(&template.metadata), tree.into()))
 }
 
 /// The modules whose Manifests a label pauses, by Kyma. If Manifests cannot be read, it says so and knows nothing.
@@ -200,9 +228,8 @@ fn kept(releases: &[ModuleReleaseMeta], more: &[String]) -> BTreeSet<String> {
     DECIDING.into_iter().map(str::to_owned).chain(asked).chain(more.iter().cloned()).collect()
 }
 
-fn known(kyma: &Kyma, kept: &BTreeSet<String>, paused: &BTreeMap<Key, BTreeSet<String>>) -> KnownKyma {
+fn known(kyma: &Kyma, kept: &BTreeSet<String>) -> KnownKyma {
     let mut known = KnownKyma::from_kyma(kyma, &plan::reported(kyma));
-    known.paused = paused.get(&known.key()).cloned().unwrap_or_default();
     known.labels.retain(|label, _| kept.contains(label));
     known
 }
@@ -314,7 +341,7 @@ mod tests {
         let manifest = |name: &str, remote: serde_json::Value| {
             json!({
                 "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest",
-                "metadata": {"namespace": "kcp-system", "name": name, "labels": {label::MODULE_NAME: "cache"}},
+                "metadata": {"namespace": "kcp-system", "name": name, "labels": {label::MODULE_NAME: "cache", label::KYMA_NAME: "one"}},
                 "spec": {"remote": remote, "version": "1.0.0", "install": {"name": "raw-manifest", "source": {}}},
                 "status": {"state": "Ready", "synced": [
                     {"group": "", "version": "v1", "kind": "ConfigMap", "namespace": "kyma-system", "name": name},
@@ -338,7 +365,9 @@ mod tests {
         {
             let client = answering(code, &body);
             let found = modules(&client, &namespaces, std::slice::from_ref(&template)).await;
-            assert_eq!(found.len(), expected, "{body}");
+            assert_eq!(found.objects.len(), expected, "{body}");
+            // Its Manifest names no content.
+            assert_eq!(found.behind.len(), expected, "{body}");
         }
     }
 
@@ -359,7 +388,7 @@ mod tests {
                 "kymaSelector": {"matchLabels": {"region": "eu"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]}},
         }))
         .unwrap();
-        let known = known(&kyma, &kept(&[release], &["wave".to_owned()]), &BTreeMap::new());
+        let known = known(&kyma, &kept(&[release], &["wave".to_owned()]));
         assert_eq!(
             known.labels.keys().map(String::as_str).collect::<Vec<_>>(),
             [label::BETA, "region", "tier", "wave"]

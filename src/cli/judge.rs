@@ -109,7 +109,7 @@ fn read(path: &Path) -> anyhow::Result<Policies> {
 
 /// The rules that the trailers of a message name, and whether another line of it only looks like such a trailer.
 fn approved(message: &str) -> (Vec<String>, bool) {
-    let trailers = trailers::of(message).into_iter().filter(|(name, _)| name.eq_ignore_ascii_case(TRAILER));
+    let trailers = trailers::parse(message).into_iter().filter(|(name, _)| name.eq_ignore_ascii_case(TRAILER));
     let values: Vec<String> = trailers.map(|(_, value)| value).collect();
     let names = values.iter().flat_map(|value| value.split([',', ' ', '\t'])).filter(|name| !name.is_empty());
     let names = names.map(str::to_owned).collect();

@@ -32,7 +32,7 @@ pub(super) struct Modules {
 }
 
 /// Modules by their content.
-type Found = BTreeMap<ContentId, Arc<ModuleObjects>>;
+type ModulesByContent = BTreeMap<ContentId, Arc<ModuleObjects>>;
 
 // === impl Modules ===
 
@@ -56,7 +56,7 @@ impl Modules {
             }
             wanted.extend(plan::components_named(&landscape).into_keys());
         }
-        let (mut answered, mut found) = (BTreeMap::new(), Found::new());
+        let (mut answered, mut found) = (BTreeMap::new(), ModulesByContent::new());
         for component in wanted {
             let mut answers =
                 self.oci_registry_host.iter().map(|registry| read(folder, registry, &component, &mut found));
@@ -77,7 +77,7 @@ fn read(
     folder: &Path,
     registry: &RegistryAddress,
     component: &Component,
-    modules: &mut Found,
+    modules: &mut ModulesByContent,
 ) -> Result<Answer, String> {
     let absent = |what: &str| format!("the cache has no {what} of it from {registry}; a daemon fills the cache");
     let found = oci::stored_descriptor(folder, registry, component).map_err(|error| error.to_string())?;
@@ -132,7 +132,7 @@ mod tests {
         let registry: RegistryAddress = "r.example.com".parse().unwrap();
         let component = Component::new("example.org/module/keda", "1.0.0").unwrap();
         let why = |what: &str| format!("the cache has no {what} of it from r.example.com; a daemon fills the cache");
-        let mut modules = Found::new();
+        let mut modules = ModulesByContent::new();
         let mut read = || read(folder.path(), &registry, &component, &mut modules);
         assert_eq!(read(), Err(why("descriptor")));
         store(folder.path(), &component, YAML.as_bytes());

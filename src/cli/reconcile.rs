@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{
     Exit,
-    control_plane::{self, Access, Answer, Found, Kind, Lacks, Target, Verdict},
+    control_plane::{self, Access, Answer, ControlPlaneObject, Kind, Lacks, Target, Verdict},
 };
 use tidegate_core::{
     api::{Kyma, names},
@@ -127,7 +127,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 struct Errors(Option<(String, Instant)>);
 
 /// The Kymas that a source declares. Fails if they cannot be listed.
-async fn kymas(client: &Client, source: &Found) -> anyhow::Result<Vec<Kyma>> {
+async fn kymas(client: &Client, source: &ControlPlaneObject) -> anyhow::Result<Vec<Kyma>> {
     let label = SourceName::new(source.key.clone()).label_value();
     let mut found: Vec<Kyma> = Vec::new();
     let take = |kyma: Kyma| {
@@ -171,11 +171,11 @@ fn those(kymas: &[Kyma], standing: SubjectState, (one, several): (&str, &str)) -
 }
 
 /// The Kyma of a Manifest; none for other objects.
-async fn kyma_of(client: &Client, found: &Found) -> anyhow::Result<Option<Found>> {
+async fn kyma_of(client: &Client, found: &ControlPlaneObject) -> anyhow::Result<Option<ControlPlaneObject>> {
     match found.kind {
         Kind::Manifest => {
             let answer = found.read(client).await?;
-            Ok(answer.and_then(|answer| answer.kyma).map(|key| Found { kind: Kind::Kyma, key }))
+            Ok(answer.and_then(|answer| answer.kyma).map(|key| ControlPlaneObject { kind: Kind::Kyma, key }))
         }
         Kind::GitSource | Kind::Kyma | Kind::Watcher => Ok(None),
     }

@@ -98,7 +98,7 @@ pub(super) struct Loaded {
     pub(super) policy: intake::Policy,
     /// The fields of the GitSource that determine it, as far as its file sets them.
     pub(super) brakes: KnownSource,
-    /// Whether the GitSource is suspended.
+    /// Whether the file of `--source-file` suspends the GitSource.
     pub(super) suspended: bool,
     /// The folder or file that the user named, if it is only a part of the repository.
     pub(super) part: Option<String>,

@@ -11,7 +11,7 @@ const SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 const COMMENT: char = '#';
 
 /// The trailers of a message, names and values, in order. A value of several lines becomes one line.
-pub(super) fn of(message: &str) -> Vec<(&str, String)> {
+pub(super) fn parse(message: &str) -> Vec<(&str, String)> {
     let mut trailers: Vec<(&str, String)> = Vec::new();
     let mut is_open = false;
     for line in block(message) {
@@ -75,7 +75,7 @@ mod tests {
 
     #[track_caller]
     fn check(message: &str, expected: &[(&str, &str)]) {
-        let found = of(message);
+        let found = parse(message);
         let found: Vec<(&str, &str)> = found.iter().map(|(name, value)| (*name, value.as_str())).collect();
         assert_eq!(found, expected, "{message}");
     }
@@ -133,6 +133,6 @@ mod tests {
     #[test]
     fn lines_that_look_like_trailers_are_counted() {
         let message = "A: one\n\na: two\n\n  A : three\n> A: four\nsee A: five\nB: six\n";
-        assert_eq!((lines_named(message, "a"), of(message).len()), (3, 0));
+        assert_eq!((lines_named(message, "a"), parse(message).len()), (3, 0));
     }
 }

@@ -9,7 +9,7 @@ use tidegate_core::{
     render::CompleteModule,
     yaml,
 };
-use tidegate_oci::{Found, Layers, Registry};
+use tidegate_oci::{Layers, Registry, RegistryDescriptor};
 use tidegate_process::ambient;
 
 use super::{
@@ -64,7 +64,7 @@ impl Reader<'_> {
         resolved.map(Outcome::Resolved).map_err(|error| decide::not_found(component, &error))
     }
 
-    async fn find(self, component: &Component, renew: bool) -> Result<(String, Found), Failure> {
+    async fn find(self, component: &Component, renew: bool) -> Result<(String, RegistryDescriptor), Failure> {
         let registry = self.registry(component)?;
         let found = if renew {
             self.layers.fetch_descriptor(registry, component).await
@@ -76,7 +76,7 @@ impl Reader<'_> {
     }
 
     /// Reads the layer of a component before anyone hears of it, so that the Manifest can record that it was read.
-    async fn with_layer(self, component: &Component, repo: String, found: Found) -> Ended {
+    async fn with_layer(self, component: &Component, repo: String, found: RegistryDescriptor) -> Ended {
         let record = ComponentRecord { manifest: Some(found.manifest), read: None };
         let published = Published { repo, module: found.module, record };
         let layer = LayerOf::of(component, &published);

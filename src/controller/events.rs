@@ -92,6 +92,8 @@ pub mod reason {
     pub(crate) const DELETION_STUCK: &str = "KymaDeletionStuck";
     /// A new version failed in too many runtimes, so that it does not reach others.
     pub(crate) const ROLLOUT_HALTED: &str = "RolloutHalted";
+    /// A user paused a rollout, so that a new version reaches no more runtimes.
+    pub(crate) const ROLLOUT_PAUSED: &str = "RolloutPaused";
     /// The finalizer of a ModuleReleaseMeta with a mandatory module cannot be added.
     pub(crate) const MANDATORY_FINALIZER: &str = "SettingMandatoryModuleTemplateFinalizerError";
     /// A runtime is not in its desired state.

@@ -11,7 +11,7 @@ mod enact;
 use tidegate_cluster::{Cause, Cluster, Error, Kind};
 use tidegate_core::{api::shared::ObjectMeta, landscape};
 
-use decide::{Found, Step};
+use decide::{FinalizerState, Step};
 
 /// Writes to one object in one pass, while other clients keep writing it. The next pass continues.
 const WRITES_MAX: u32 = 3;
@@ -69,10 +69,10 @@ async fn run(
     mut writes_left: u32,
 ) -> Result<Vec<String>, Error> {
     let key = landscape::key(known);
-    let mut found = Found::shown(known);
+    let mut found = FinalizerState::shown(known);
     loop {
         found = match decide::next(found, ours, writes_left) {
-            Step::Read => Found::read(known, enact::read(kcp, kind, &key).await?),
+            Step::Read => FinalizerState::read(known, enact::read(kcp, kind, &key).await?),
             Step::Write { left, resource_version } => {
                 writes_left -= 1;
                 enact::write(kcp, cause, kind, &key, left, &resource_version).await?

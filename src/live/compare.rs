@@ -25,7 +25,7 @@ use tidegate_core::{
 };
 use tidegate_diff::{
     clean,
-    gather::Found,
+    gather::ObjectDifference,
     live::{applied_by, drops, overlaid, secret_after, stripped},
     mask::Masker,
     model::{Action, Conflict, Effect, Side},
@@ -231,8 +231,8 @@ impl<'a> Comparer<'a> {
     }
 
     /// The entry of a report.
-    pub(crate) fn found(&self, wish: &Wish, differs: &Differs, effect: Effect) -> Found {
-        Found {
+    pub(crate) fn found(&self, wish: &Wish, differs: &Differs, effect: Effect) -> ObjectDifference {
+        ObjectDifference {
             target: self.side,
             id: wish.object.id(),
             gvk: wish.gvk.clone(),
@@ -251,7 +251,7 @@ impl<'a> Comparer<'a> {
     }
 
     /// The entry of a report for a deleted object.
-    pub(crate) fn found_gone(&self, live: &Object, effect: Effect) -> Found {
+    pub(crate) fn found_gone(&self, live: &Object, effect: Effect) -> ObjectDifference {
         let wish = Wish { gvk: live.gvk(), object: live.clone(), places: Vec::new(), maker: None };
         self.found(&wish, &self.gone(live), effect)
     }

@@ -21,7 +21,7 @@ use super::{
     world::{World, key, typed},
 };
 use crate::runtime::{
-    manifest::{OF_TWO_MODULES, definitions_in_use, is_skipped as is_paused, module_in_use},
+    manifest::{OF_TWO_MODULES, OwnershipClaim, definitions_in_use, is_skipped as is_paused, module_in_use},
     manifests::{LiveManifests, is_replaceable},
     reporting,
 };
@@ -32,8 +32,8 @@ use tidegate_core::{
         Kyma, Manifest,
         kyma::KymaSpec,
         names::{
-            CATALOG_MANAGER_UPSTREAM, DEPLOYER, FIELD_MANAGER, MANAGED_BY_SKR, MODULE_MANAGER_UPSTREAM, SKR_KYMA,
-            SKR_NAMESPACE, annotation, label,
+            CATALOG_MANAGER_UPSTREAM, DEPLOYER, FIELD_MANAGER, MANAGED_BY_SKR, SKR_KYMA, SKR_NAMESPACE, annotation,
+            label,
         },
         shared::CustomResourcePolicy,
     },
@@ -57,7 +57,7 @@ use tidegate_core::{
 };
 use tidegate_diff::{
     clean::REFUSED,
-    gather::Found,
+    gather::ObjectDifference,
     live::{kept, stripped},
     model::{Action, Effect, Held, NotKnown, Side, Why},
     names::Names,
@@ -199,7 +199,7 @@ pub(crate) async fn compare_runtime(
     if kyma.metadata.deletion_timestamp.is_some() {
         return Ok(RuntimeResult::default());
     }
-    if is_skipped(kyma) && !baseline.intent.gone.contains(key) {
+    if landscape::is_skipped(&kyma.metadata) && !baseline.intent.gone.contains(key) {
         let place = baseline.wanted.place(definition::Kind::Kyma, key);
         let declared = baseline.wanted.definitions.good.get(&(definition::Kind::Kyma, key.clone()));
         let suspended = Held::runtime_suspended(declared.map(|declared| &**declared));
@@ -274,7 +274,7 @@ pub(crate) struct Planning<'a> {
 pub(crate) fn keeps_version(planning: Planning<'_>, world: &World, loss: &Loss) -> bool {
     let Some((module, version)) = loss.module.split_once(' ') else { return false };
     let Some(kyma) = planning.after.kymas.get(&loss.runtime) else { return false };
-    if is_skipped(kyma) {
+    if landscape::is_skipped(&kyma.metadata) {
         return true;
     }
     match outcome_of(planning, world, kyma, module) {
@@ -288,7 +288,7 @@ pub(crate) fn keeps_version(planning: Planning<'_>, world: &World, loss: &Loss) 
 /// The version of a module that a runtime gets; `None` if it gets none, because it is suspended or waits. The Kyma in
 /// the runtime is not read.
 pub(crate) fn version_after(planning: Planning<'_>, world: &World, runtime: &Key, module: &str) -> Option<String> {
-    let kyma = planning.after.kymas.get(runtime).filter(|kyma| !is_skipped(kyma))?;
+    let kyma = planning.after.kymas.get(runtime).filter(|kyma| !landscape::is_skipped(&kyma.metadata))?;
     match outcome_of(planning, world, kyma, module)? {
         ModuleOutcome::Install(installation) => Some(installation.version),
         ModuleOutcome::Wait(_) | ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
@@ -352,10 +352,6 @@ fn modules_of(modules: &[Module], renamed: &BTreeMap<Key, Key>) -> BTreeMap<Obje
         ids.map(|id| (id, module.name.clone())).collect::<Vec<_>>()
     };
     modules.iter().rev().flat_map(of_one).collect()
-}
-
-fn is_skipped(kyma: &Kyma) -> bool {
-    landscape::label(&kyma.metadata, label::SKIP_RECONCILIATION).is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
 /// The Manifest of each module, and those that it had under other names and takes over, as the daemon tells them apart.
@@ -897,7 +893,7 @@ impl<'a> RuntimeComparison<'a> {
             self.assigned(modules, wish, live);
         }
         // The objects of other modules, which delete them or leave the runtime first.
-        let mut moving: Vec<(Found, Key)> = Vec::new();
+        let mut moving: Vec<(ObjectDifference, Key)> = Vec::new();
         for ((wish, ownership), result) in blocked.wishes.iter().zip(results) {
             match result {
                 Ok(found) => {
@@ -937,7 +933,7 @@ impl<'a> RuntimeComparison<'a> {
             let giver = modules.iter().find(|module| is_held && module.manifest == giver);
             self.outcome.held.extend(giver.map(|giver| self.stays_with(giver, &found)));
             let effect = if is_held { Effect::Held } else { found.effect };
-            self.outcome.found.push(Found { effect, ..found });
+            self.outcome.found.push(ObjectDifference { effect, ..found });
         }
         for (module, in_use) in modules.iter().zip(&in_use) {
             match module.rests {
@@ -964,7 +960,7 @@ impl<'a> RuntimeComparison<'a> {
     }
 
     /// An object that would move to another module, but stays with the one that has it.
-    fn stays_with(&self, giver: &Module, found: &Found) -> Held {
+    fn stays_with(&self, giver: &Module, found: &ObjectDifference) -> Held {
         let place = found.places.first().cloned();
         Held { runtimes: [self.key.clone()].into(), place, ..Held::stays_with(&giver.name, &found.id) }
     }
@@ -1132,12 +1128,9 @@ impl<'a> RuntimeComparison<'a> {
         let owner = live.annotation(annotation::OWNED_BY);
         if live.label(label::MANAGED_BY) != Some(MANAGED_BY_SKR) {
             let managers = managers(live);
-            // Tidegate, or Lifecycle Manager before a take-over, removed the label when the module became unmanaged.
-            // Now the module is managed again.
-            let was_unmanaged = live.label(label::MANAGED_BY).is_none()
-                && owner == Some(manifest.to_string().as_str())
-                && managers.iter().any(|manager| manager == FIELD_MANAGER || manager == MODULE_MANAGER_UPSTREAM);
-            return (!was_unmanaged).then(|| managers.to_vec());
+            let managed_by = live.label(label::MANAGED_BY);
+            let claim = OwnershipClaim { managed_by, owned_by: owner, managers: &managers };
+            return (!claim.was_unmanaged(manifest)).then(|| managers.to_vec());
         }
         let owner = owner?;
         let other = (owner != manifest.to_string()).then(|| owner.parse::<Key>().ok()).flatten()?;
@@ -1193,7 +1186,7 @@ impl<'a> RuntimeComparison<'a> {
         let messages = match in_use {
             InUse::Nothing => return,
             InUse::Module(first) => {
-                let is_manifest = |found: &&mut Found| {
+                let is_manifest = |found: &&mut ObjectDifference| {
                     found.target == Side::ControlPlane
                         && &*found.id.kind == "Manifest"
                         && *found.id.name == *module.manifest.name()
@@ -1343,7 +1336,11 @@ fn is_catalog_copy(id: &ObjectId, object: &Object) -> bool {
 }
 
 /// Compares one object.
-async fn one(comparer: &Comparer<'_>, wish: &Wish, ownership: &Ownership<'_>) -> Result<Option<Found>, Error> {
+async fn one(
+    comparer: &Comparer<'_>,
+    wish: &Wish,
+    ownership: &Ownership<'_>,
+) -> Result<Option<ObjectDifference>, Error> {
     let (differs, effect) = match ownership {
         Ownership::Absent => (Some(Arc::new(comparer.created(wish))), Effect::Applies),
         Ownership::Ours(live) | Ownership::Left(live, _) => (comparer.existing(wish, live).await?, Effect::Applies),

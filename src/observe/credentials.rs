@@ -29,7 +29,7 @@ use tidegate_process::ambient;
 
 use super::{
     Observation,
-    difference::{Difference, Place, Reason},
+    difference::{ComparedCluster, Difference, Reason},
     state::SeenGateway,
 };
 use crate::{
@@ -61,7 +61,7 @@ pub(super) async fn gateway(context: &Context, observation: &Observation, key: &
         Ok(written) => {
             let of_one = |(key, exists): &(Key, bool)| {
                 let reason = if *exists { Reason::Changed } else { Reason::Missing };
-                Difference::new(Place::ControlPlane, reason, secret_id(key), &[])
+                Difference::new(ComparedCluster::ControlPlane, reason, secret_id(key), &[])
             };
             SeenGateway { differences: written.iter().map(of_one).collect(), unknown: None }
         }
@@ -139,7 +139,7 @@ impl Credentials<'_> {
             }
             Foreseen::Changes(id, exists) => {
                 let reason = if exists { Reason::Changed } else { Reason::Missing };
-                compared.differences.push(Difference::new(Place::ControlPlane, reason, id, &[]));
+                compared.differences.push(Difference::new(ComparedCluster::ControlPlane, reason, id, &[]));
                 self.follows(compared);
             }
             Foreseen::Unknown(why) => compared.unknown.push(format!("certificate: {why}")),
@@ -151,7 +151,7 @@ impl Credentials<'_> {
     fn follows(&self, compared: &mut Compared) {
         let id = secret_id(&Key::new(SKR_NAMESPACE, SKR_WEBHOOK_SECRET));
         let detail = "it gets the certificate that is issued then".to_owned();
-        let difference = Difference::new(Place::Runtime, Reason::Waiting, id, &[]);
+        let difference = Difference::new(ComparedCluster::Runtime, Reason::Waiting, id, &[]);
         compared.differences.push(difference.with_detail(Some(detail)));
     }
 

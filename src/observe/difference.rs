@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use tidegate_core::object::{ObjectId, PathPart};
 use tidegate_diff::{
-    gather::Found,
+    gather::ObjectDifference,
     live::differing,
     model::{Action, Effect, Side},
 };
@@ -44,7 +44,7 @@ pub(crate) struct Difference {
     pub(crate) module: Option<Arc<str>>,
     /// Whether the object is in the control plane.
     #[serde(rename = "cluster", serialize_with = "cluster")]
-    pub(crate) side: Place,
+    pub(crate) side: ComparedCluster,
     pub(crate) reason: Reason,
     #[serde(flatten, serialize_with = "object")]
     pub(crate) object: ObjectId,
@@ -63,7 +63,7 @@ pub(crate) struct Difference {
 
 /// Where an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Place {
+pub(crate) enum ComparedCluster {
     ControlPlane,
     Runtime,
 }
@@ -105,7 +105,7 @@ impl Serialize for Reason {
 
 impl Difference {
     /// From a comparison.
-    pub(crate) fn from_found(found: &Found, module: Option<&str>) -> Difference {
+    pub(crate) fn from_found(found: &ObjectDifference, module: Option<&str>) -> Difference {
         let fields: Vec<String> = match (&found.old, &found.new) {
             (Some(old), Some(new)) => changed_fields(old, new),
             (Some(_) | None, _) => Vec::new(),
@@ -120,8 +120,8 @@ impl Difference {
             (Action::Create, Effect::Applies) => Reason::Missing,
         };
         let side = match found.target {
-            Side::ControlPlane => Place::ControlPlane,
-            Side::Runtime => Place::Runtime,
+            Side::ControlPlane => ComparedCluster::ControlPlane,
+            Side::Runtime => ComparedCluster::Runtime,
         };
         let managers: Vec<&str> = found.conflicts.iter().map(|conflict| conflict.manager.as_str()).collect();
         let owner = (reason == Reason::Foreign).then(|| match managers.as_slice() {
@@ -135,13 +135,13 @@ impl Difference {
     /// An object that has the desired content and whose fields the daemon would take over.
     pub(crate) fn managers(object: ObjectId, module: Option<&str>) -> Difference {
         // Manifests are the only objects of the control plane that a comparison of a runtime reports.
-        let side = if &*object.kind == "Manifest" { Place::ControlPlane } else { Place::Runtime };
+        let side = if &*object.kind == "Manifest" { ComparedCluster::ControlPlane } else { ComparedCluster::Runtime };
         Difference::new(side, Reason::Managers, object, &[]).of_module(module)
     }
 
     /// A difference with these fields.
-    pub(crate) fn new(side: Place, reason: Reason, object: ObjectId, fields: &[String]) -> Difference {
-        let improvement = improvement::of(reason, &object, fields);
+    pub(crate) fn new(side: ComparedCluster, reason: Reason, object: ObjectId, fields: &[String]) -> Difference {
+        let improvement = improvement::explaining(reason, &object, fields);
         let more_fields = fields.len().saturating_sub(FIELDS_MAX);
         let fields = fields.iter().take(FIELDS_MAX).cloned().collect();
         Difference { module: None, side, reason, object, fields, more_fields, detail: None, improvement }
@@ -188,10 +188,10 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-fn cluster<S: Serializer>(side: &Place, serializer: S) -> Result<S::Ok, S::Error> {
+fn cluster<S: Serializer>(side: &ComparedCluster, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(match side {
-        Place::ControlPlane => "kcp",
-        Place::Runtime => "runtime",
+        ComparedCluster::ControlPlane => "kcp",
+        ComparedCluster::Runtime => "runtime",
     })
 }
 

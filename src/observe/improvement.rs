@@ -96,7 +96,7 @@ static RULES: [Rule; 8] = [
 ];
 
 /// The decision that explains a difference in these fields; `None` if none explains all of it.
-pub(crate) fn of(reason: Reason, object: &ObjectId, fields: &[String]) -> Option<&'static Improvement> {
+pub(crate) fn explaining(reason: Reason, object: &ObjectId, fields: &[String]) -> Option<&'static Improvement> {
     RULES.iter().find(|rule| rule.explains(reason, object, fields)).map(|rule| &rule.improvement)
 }
 
@@ -128,7 +128,7 @@ mod tests {
     fn check(reason: Reason, kind: &str, name: &str, fields: &[&str], expected: Option<&str>) {
         let object = ObjectId::new("any.example.com", kind, "kyma-system", name);
         let fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
-        assert_eq!(of(reason, &object, &fields).map(|found| found.row), expected);
+        assert_eq!(explaining(reason, &object, &fields).map(|found| found.row), expected);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use tidegate_diff::{
 
 use super::{
     Observation,
-    difference::{Difference, Place, Reason},
+    difference::{ComparedCluster, Difference, Reason},
     state::SeenSource,
 };
 use crate::{
@@ -148,7 +148,12 @@ async fn differences(
                 applied(live, &wish)
             }
             None => {
-                seen.differences.push(Difference::new(Place::ControlPlane, Reason::Missing, object_id(id), &[]));
+                seen.differences.push(Difference::new(
+                    ComparedCluster::ControlPlane,
+                    Reason::Missing,
+                    object_id(id),
+                    &[],
+                ));
                 wish.object.into_value()
             }
         };
@@ -160,20 +165,20 @@ async fn differences(
             (Some(_) | None, _) => Vec::new(),
         };
         let reason = reason_of(held.why, decision.unread.contains_key(id));
-        let difference = Difference::new(Place::ControlPlane, reason, object_id(id), &fields);
+        let difference = Difference::new(ComparedCluster::ControlPlane, reason, object_id(id), &fields);
         seen.differences.push(difference.with_detail(Some(held.message.clone())));
     }
     for (id, _) in &decision.prune {
-        seen.differences.push(Difference::new(Place::ControlPlane, Reason::Extra, object_id(id), &[]));
+        seen.differences.push(Difference::new(ComparedCluster::ControlPlane, Reason::Extra, object_id(id), &[]));
         seen.gone.insert(id.clone());
     }
     for (id, wait) in &decision.waiting {
-        let difference = Difference::new(Place::ControlPlane, Reason::Waiting, object_id(id), &[]);
+        let difference = Difference::new(ComparedCluster::ControlPlane, Reason::Waiting, object_id(id), &[]);
         seen.differences.push(difference.with_detail(Some(waits_for(wait).to_owned())));
     }
     for withheld in &loaded.definitions.withheld {
         let id = (withheld.kind, withheld.key.clone());
-        let difference = Difference::new(Place::ControlPlane, Reason::Waiting, object_id(&id), &[]);
+        let difference = Difference::new(ComparedCluster::ControlPlane, Reason::Waiting, object_id(&id), &[]);
         let detail = format!("the definition is held back: {}", withheld.message);
         seen.differences.push(difference.with_detail(Some(detail)));
     }

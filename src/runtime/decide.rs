@@ -389,8 +389,32 @@ pub(super) fn removal(kyma: &Kyma, waiting: Option<Arc<str>>, are_visited: impl 
     }
 }
 
+/// Severity, reason and note of the Event about a rollout that continues only if a user does something. `failed`
+/// returns the runtimes in which the version failed. The note is the same for each runtime that waits.
+pub(super) fn rollout_news<'k>(
+    upgrade: &Upgrade<'_>,
+    hold: &Hold,
+    failed: impl FnOnce() -> Vec<&'k Key>,
+) -> Option<(Severity, &'static str, String)> {
+    match hold {
+        Hold::Halted => Some((Severity::Warning, reason::ROLLOUT_HALTED, halted_note(upgrade, &failed()))),
+        Hold::Paused(_) => Some((Severity::Normal, reason::ROLLOUT_PAUSED, paused_note(upgrade, hold))),
+        // The condition of the Kyma names the annotation.
+        Hold::Invalid(_) | Hold::Wave { .. } | Hold::Unavailable | Hold::Delay(_) => None,
+    }
+}
+
+/// The note of the Event about a paused rollout.
+fn paused_note(upgrade: &Upgrade<'_>, hold: &Hold) -> String {
+    format!(
+        "version {} ({}) reaches no more runtimes: {hold}. Run `tidegate resume rollout/{}`, or remove the annotation \
+         in git if git declares it",
+        upgrade.to, upgrade.offer, upgrade.module
+    )
+}
+
 /// The note of the Event about a halted rollout. It names the first runtimes that failed.
-pub(super) fn halted_note(upgrade: &Upgrade<'_>, failed: &[&Key]) -> String {
+fn halted_note(upgrade: &Upgrade<'_>, failed: &[&Key]) -> String {
     let named: Vec<&str> = failed.iter().take(FAILED_NAMED_MAX).map(|kyma| kyma.name()).collect();
     let more = if FAILED_NAMED_MAX < failed.len() { " and others" } else { "" };
     format!(

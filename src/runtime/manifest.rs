@@ -49,6 +49,7 @@ mod state;
 
 pub(crate) use decide::OF_TWO_MODULES;
 pub(crate) use in_use::{definitions_in_use, module_in_use};
+pub(crate) use ownership::OwnershipClaim;
 pub(crate) use recorded::{has_all_of, is_as_recorded, is_asked_for, is_released, is_skipped, is_unmanaged};
 pub(crate) use remove::{abandon, end, release_finalizers};
 pub(crate) use state::KnownManifest;

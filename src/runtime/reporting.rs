@@ -63,7 +63,7 @@ pub(super) use state::KnownReporting;
 
 use adopted::Hold;
 use decide::{ApplyResults, ApplyStep, Missing, OwnStep, Stage};
-use readiness::{Found, Readiness, ReadinessStep};
+use readiness::{AgentState, Readiness, ReadinessStep};
 use reports::{Report, WebhookInputs};
 use state::{Installable, OwnObjects, Prerequisites};
 use user::{KnownUser, Recorded, UserStep};
@@ -410,7 +410,7 @@ impl ReportingPass<'_> {
     }
 
     /// Finds out whether the agent runs, with as few requests as possible.
-    async fn find_readiness(&self, known: &KnownReporting) -> Result<Found, Error> {
+    async fn find_readiness(&self, known: &KnownReporting) -> Result<AgentState, Error> {
         let is_recorded = conditions::is_true(self.conditions, Type::SkrWebhook.as_str());
         let mut observed = readiness::Observed::default();
         loop {

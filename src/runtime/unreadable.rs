@@ -14,15 +14,15 @@ use tidegate_core::{
 };
 
 use super::{decide::Scope, manifests, objects::LiveObjects};
-use crate::stores::unreadable::Found;
+use crate::stores::unreadable::UnreadableObject;
 
 /// What cannot be read of a runtime.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unreadable {
     /// Its Kyma.
-    pub(super) kyma: Option<Found>,
+    pub(super) kyma: Option<UnreadableObject>,
     /// Its Manifests.
-    pub(super) manifests: Vec<Found>,
+    pub(super) manifests: Vec<UnreadableObject>,
 }
 
 /// The objects in a runtime whose metadata cannot be read, as of the last pass that checked all objects. Each with the
@@ -52,7 +52,7 @@ impl Unreadable {
 
     /// Whether the pass does nothing: the Kyma cannot be read and is being deleted, or was when it could.
     pub(super) fn holds(&self, kyma: &Kyma) -> bool {
-        let is_deleting = |found: &Found| found.object.metadata.deletion_timestamp.is_some();
+        let is_deleting = |found: &UnreadableObject| found.object.metadata.deletion_timestamp.is_some();
         self.kyma.as_ref().is_some_and(|found| is_deleting(found) || kyma.metadata.deletion_timestamp.is_some())
     }
 
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use crate::{runtime::objects::fixtures, stores::Table};
 
-    fn found(table: Table, name: &str, is_deleting: bool) -> Found {
+    fn found(table: Table, name: &str, is_deleting: bool) -> UnreadableObject {
         let metadata = ObjectMeta {
             name: Some(name.to_owned()),
             namespace: Some("kcp-system".to_owned()),
@@ -139,7 +139,7 @@ mod tests {
         };
         let object =
             tidegate_cluster::Unreadable { metadata, problem: "spec: invalid type".to_owned(), names_templates: false };
-        Found { table, object: Arc::new(object) }
+        UnreadableObject { table, object: Arc::new(object) }
     }
 
     fn kyma(is_deleting: bool) -> Kyma {

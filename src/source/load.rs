@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use self::{
     access::SourceAccess,
-    checks::{CheckPlace, CheckRoom, CheckTime, UncheckedRevision},
+    checks::{CheckPermit, CheckRoom, CheckTime, UncheckedRevision},
     decide::{FetchEnd, FetchProgress, FetchedRevision, Purpose, ReadRevision, References, Reload, Running, Start},
     fetches::{FetchResult, Job},
     parse::Parse,
@@ -97,9 +97,9 @@ impl SourcePass<'_> {
                 }
             }
             Running::Current(running) => match self.result() {
-                Some((place, result)) => {
+                Some((permit, result)) => {
                     self.take_result(known, terms, running, result).await;
-                    drop(place);
+                    drop(permit);
                 }
                 None => {
                     let waited = running.since.elapsed();
@@ -114,14 +114,14 @@ impl SourcePass<'_> {
         Loading::Loaded
     }
 
-    /// The result of a fetch that has ended, with a place to check its revision; `None` without either.
-    fn result(&self) -> Option<(CheckPlace<'_>, FetchResult)> {
-        let place = self.ctx.registry.fetches.has_ended(self.key).then(|| self.place()).flatten()?;
-        Some((place, self.ctx.registry.fetches.take(self.key)?))
+    /// The result of a fetch that has ended, with a permit to check its revision; `None` without either.
+    fn result(&self) -> Option<(CheckPermit<'_>, FetchResult)> {
+        let permit = self.ctx.registry.fetches.has_ended(self.key).then(|| self.permit()).flatten()?;
+        Some((permit, self.ctx.registry.fetches.take(self.key)?))
     }
 
-    fn place(&self) -> Option<CheckPlace<'_>> {
-        self.ctx.registry.checks.place(self.key, self.ctx.queue)
+    fn permit(&self) -> Option<CheckPermit<'_>> {
+        self.ctx.registry.checks.permit(self.key, self.ctx.queue)
     }
 
     /// Gives up the fetch in progress. The next one is due at once.
@@ -152,14 +152,14 @@ impl SourcePass<'_> {
         if reload == Reload::Nothing {
             return;
         }
-        // Without a place, the source is woken when there is one.
-        let Some(place) = self.place() else { return };
+        // Without a permit, the source is woken when there is one.
+        let Some(permit) = self.permit() else { return };
         let result = match reload {
             Reload::Nothing => Ok(()),
             Reload::LastGood => self.recall(known, terms).await,
             Reload::Again(revision) => self.read(known, terms, revision, Purpose::Follow, Duration::ZERO).await,
         };
-        drop(place);
+        drop(permit);
         if let Err(problem) = result {
             known.fetch = mem::take(&mut known.fetch).with_failure(problem.failure());
             self.log(&problem, known.fetch.failures());
@@ -182,8 +182,8 @@ impl SourcePass<'_> {
         if mirror.last_good().is_none() {
             return Kept::Lost;
         }
-        // Without a place, the source is woken when there is one.
-        let Some(_place) = self.place() else { return Kept::Unread };
+        // Without a permit, the source is woken when there is one.
+        let Some(_permit) = self.permit() else { return Kept::Unread };
         match self.recall(known, terms).await {
             Ok(()) if self.is_read() => Kept::Read,
             Ok(()) => Kept::Lost,

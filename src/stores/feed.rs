@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use super::{
     AccessSecret, GatewayEntry, Stored, Stores, Table, kyma_of,
     secret::{GatewaySecret, LeafSecret, PullSecret, SourceSecret},
-    unreadable::Found,
+    unreadable::UnreadableObject,
 };
 use tidegate_cluster::{
     Cluster, Kind,
@@ -207,7 +207,7 @@ impl Feed<'_> {
                 stores.set_unreadable(table, &key, Some(Arc::clone(&found)));
                 // A change beside the field is not news.
                 if before.as_ref() != Some(&found.problem) {
-                    stores.report_unreadable(&events, &Found { table, object: found });
+                    stores.report_unreadable(&events, &UnreadableObject { table, object: found });
                 }
             }
             Change::Cleared { key } => stores.set_unreadable(table, &key, None),

@@ -76,7 +76,11 @@ fn what_an_unreadable_object_is_replaced_with_is_said_as_it_is() {
             ..ObjectMeta::default()
         };
         let object = Unreadable { metadata, problem: String::new(), names_templates: false };
-        assert_eq!(stores.effect(&unreadable::Found { table, object: Arc::new(object) }), expected, "{table:?} {name}");
+        assert_eq!(
+            stores.effect(&unreadable::UnreadableObject { table, object: Arc::new(object) }),
+            expected,
+            "{table:?} {name}"
+        );
     }
 }
 

@@ -28,16 +28,16 @@ use crate::{
 
 /// An unreadable object of a table.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct UnreadableObject {
     /// Its table.
     pub table: Table,
     /// What is known of it.
     pub object: Arc<Unreadable>,
 }
 
-// === impl Found ===
+// === impl UnreadableObject ===
 
-impl Found {
+impl UnreadableObject {
     /// One sentence: which object, which field, and what is wrong with it.
     pub fn sentence(&self) -> String {
         sentence(self.table, &self.object)
@@ -63,8 +63,8 @@ impl Stores {
     }
 
     /// All unreadable objects.
-    pub fn unreadable(&self) -> Vec<Found> {
-        let found = |((table, _), object): (&(Table, Key), &Arc<Unreadable>)| Found {
+    pub fn unreadable(&self) -> Vec<UnreadableObject> {
+        let found = |((table, _), object): (&(Table, Key), &Arc<Unreadable>)| UnreadableObject {
             table: *table,
             object: Arc::clone(object),
         };
@@ -72,13 +72,13 @@ impl Stores {
     }
 
     /// Why an object cannot be read; `None` if it can, or does not exist.
-    pub(crate) fn unreadable_object(&self, table: Table, key: &Key) -> Option<Found> {
+    pub(crate) fn unreadable_object(&self, table: Table, key: &Key) -> Option<UnreadableObject> {
         let object = self.tables().unreadable.get(&(table, key.clone())).cloned()?;
-        Some(Found { table, object })
+        Some(UnreadableObject { table, object })
     }
 
     /// The unreadable Manifests of a Kyma.
-    pub(crate) fn unreadable_manifests_of(&self, kyma: &Key) -> Vec<Found> {
+    pub(crate) fn unreadable_manifests_of(&self, kyma: &Key) -> Vec<UnreadableObject> {
         let mut found = self.unreadable();
         found.retain(|found| found.table == Table::Manifests && kyma_of(&found.object.metadata).as_ref() == Some(kyma));
         found
@@ -86,12 +86,12 @@ impl Stores {
 
     /// An object of these tables in a namespace, or in any, that cannot be read and never could: nothing is known of
     /// its content.
-    pub fn unknown(&self, wanted: &[Table], namespace: Option<&str>) -> Option<Found> {
+    pub fn unknown(&self, wanted: &[Table], namespace: Option<&str>) -> Option<UnreadableObject> {
         self.all_unknown(wanted, namespace).into_iter().next()
     }
 
     /// All such objects.
-    pub(crate) fn all_unknown(&self, wanted: &[Table], namespace: Option<&str>) -> Vec<Found> {
+    pub(crate) fn all_unknown(&self, wanted: &[Table], namespace: Option<&str>) -> Vec<UnreadableObject> {
         let tables = self.tables();
         let is_unknown = |((table, key), _): &(&(Table, Key), &Arc<Unreadable>)| {
             wanted.contains(table)
@@ -99,7 +99,7 @@ impl Stores {
                 && !tables.has(*table, key)
         };
         let unknown = tables.unreadable.iter().filter(is_unknown);
-        unknown.map(|((table, _), object)| Found { table: *table, object: Arc::clone(object) }).collect()
+        unknown.map(|((table, _), object)| UnreadableObject { table: *table, object: Arc::clone(object) }).collect()
     }
 
     /// Publishes an Event about every unreadable object. Called when this process begins to lead: Events of processes
@@ -111,7 +111,7 @@ impl Stores {
     }
 
     /// Names an unreadable object in the log and, while this process works, in an Event.
-    pub(super) fn report_unreadable(&self, events: &Recorder, found: &Found) {
+    pub(super) fn report_unreadable(&self, events: &Recorder, found: &UnreadableObject) {
         let (kind, object, problem) = (found.table.kind(), found.object.key(), &found.object.problem);
         let effect = self.effect(found);
         tracing::warn!(kind, %object, problem, effect, "object cannot be read");
@@ -121,7 +121,7 @@ impl Stores {
     }
 
     /// What Tidegate uses instead of an unreadable object.
-    pub(super) fn effect(&self, found: &Found) -> &'static str {
+    pub(super) fn effect(&self, found: &UnreadableObject) -> &'static str {
         match found.table {
             // Their content is not in the stores.
             Table::RuntimeCrds | Table::RegistrySecret => MAY_STAY,
@@ -134,7 +134,7 @@ impl Stores {
 /// What Tidegate uses instead of an unreadable object, if it is not known whether it could be read before.
 pub(crate) const MAY_STAY: &str = "what Tidegate has read of it before, if anything, stays in use";
 
-fn tell(events: &Recorder, found: &Found, effect: &str) {
+fn tell(events: &Recorder, found: &UnreadableObject, effect: &str) {
     let metadata = &found.object.metadata;
     events.publish_event(Event {
         regarding: ObjectReference {

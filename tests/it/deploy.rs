@@ -128,7 +128,7 @@ pub(crate) fn rules_of(objects: &[Value], role: &str, namespace: &str) -> BTreeS
     role["rules"].as_array().expect("rules").iter().flat_map(|rule| expanded(rule, &place)).collect()
 }
 
-fn expanded(rule: &Value, namespace: &Option<String>) -> Vec<Rule> {
+pub(crate) fn expanded(rule: &Value, namespace: &Option<String>) -> Vec<Rule> {
     let texts = |field: &str| -> Vec<String> {
         rule[field].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     };
@@ -414,7 +414,7 @@ async fn everything_that_is_deployed_is_accepted() {
     ];
     let team = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}});
     harness::apply(&client, &team).await;
-    for folder in ["setup", "base"].into_iter().chain(overlays).chain(["pipelines"]) {
+    for folder in ["setup", "base"].into_iter().chain(overlays).chain(["pipelines", "adopt"]) {
         for object in objects(folder) {
             harness::apply(&client, &object).await;
         }
@@ -428,7 +428,7 @@ async fn kubectl_renders_what_these_tests_render() {
     let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy");
     let overlays = fs::read_dir(deploy.join("overlays")).expect("a folder").map(|entry| entry.expect("an entry"));
     let overlays = overlays.map(|entry| format!("overlays/{}", entry.file_name().to_str().expect("UTF-8")));
-    let folders: Vec<String> = overlays.chain(["base", "setup", "pipelines"].map(str::to_owned)).collect();
+    let folders: Vec<String> = overlays.chain(["base", "setup", "pipelines", "adopt"].map(str::to_owned)).collect();
     assert!(4 < folders.len(), "{folders:?}");
     for folder in folders {
         let output = std::process::Command::new(kubectl).arg("kustomize").arg(deploy.join(&folder)).output();

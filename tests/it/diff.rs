@@ -577,9 +577,13 @@ fn a_suspended_source_is_said() {
         "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape, namespace: kcp-system}\n\
          spec: {url: https://example.org/x.git, suspend: true}\n",
     );
-    for arguments in [["--landscape", &file], ["--source-file", &source]] {
+    for (arguments, hint) in [
+        (["--landscape", &file], "run `tidegate resume` to resume it"),
+        (["--source-file", &source], "remove `spec.suspend` from the GitSource in git to resume it"),
+    ] {
         let report = stage.json(&arguments, 1);
         assert_eq!(report["held"][0]["why"], "suspended", "{:#}", report["held"]);
+        assert_eq!(report["held"][0]["hint"], hint, "{:#}", report["held"]);
         let differences = report["differences"].as_array().unwrap();
         assert!(differences.iter().all(|one| one["effect"] == "held"), "{differences:#?}");
     }

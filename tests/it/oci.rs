@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate_core::component::{Component, LayerKind, Source};
-use tidegate_oci::{Credentials, DockerConfig, Found, Registry, Settings};
+use tidegate_oci::{Credentials, DockerConfig, Registry, RegistryDescriptor, Settings};
 
 use self::{
     artifact::{Artifact, Schema, YAML, component, gzip, tar, zstd},
@@ -33,7 +33,7 @@ fn basic(password: &str) -> Option<Credentials> {
 }
 
 /// The source that a Manifest gets from what was found.
-fn source(registry: &Registry, component: &Component, found: &Found) -> Source {
+fn source(registry: &Registry, component: &Component, found: &RegistryDescriptor) -> Source {
     Source {
         repo: registry.address().to_string(),
         name: component.name.clone(),

@@ -428,6 +428,45 @@ fn the_workflow_checks_what_a_release_builds() {
     );
 }
 
+/// Where something that the check for another architecture needs is missing, `.ci/run` says so in a line and goes on.
+#[test]
+fn the_check_for_another_architecture_says_what_is_missing() {
+    let run = read(".ci/run");
+    for line in ["if ! missing=\"$(.ci/cross check)\"; then\n", "\n  step cross 600\n"] {
+        assert!(run.contains(line), "{line}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let check = |tools: &[(&str, &str)]| {
+        let bin = folder.path().join(tools.len().to_string());
+        fs::create_dir(&bin).unwrap();
+        for tool in ["bash", "dirname", "uname", "grep"] {
+            let found =
+                ["/usr/bin", "/bin"].map(|place| Path::new(place).join(tool)).into_iter().find(|at| at.exists());
+            std::os::unix::fs::symlink(found.expect("it is installed"), bin.join(tool)).unwrap();
+        }
+        for (name, script) in tools {
+            fs::write(bin.join(name), format!("#!/bin/bash\n{script}\n")).unwrap();
+            fs::set_permissions(bin.join(name), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let output = Command::new("/bin/bash")
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(".ci/cross"))
+            .args(["check", "aarch64-unknown-linux-gnu"])
+            .env("PATH", &bin)
+            .env("XDG_CACHE_HOME", folder.path())
+            .output()
+            .unwrap();
+        (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code())
+    };
+    let missing = |text: &str| (format!("{text}\n"), Some(1));
+    assert_eq!(check(&[]), missing("rustup is not installed"));
+    let none = ("rustup", "echo x86_64-unknown-linux-gnu");
+    let said = "the standard library for aarch64-unknown-linux-gnu is not installed";
+    assert_eq!(check(&[none]), missing(said));
+    let library = ("rustup", "echo aarch64-unknown-linux-gnu");
+    let no_pip = [library, ("python3", "exit 1"), ("rm", ":")];
+    assert_eq!(check(&no_pip), missing("pip cannot install zig, which compiles the C code"));
+}
+
 /// The section headings of the changelog, with the kinds of changes below each.
 fn sections(text: &str) -> Vec<(String, Vec<String>)> {
     let mut sections: Vec<(String, Vec<String>)> = Vec::new();

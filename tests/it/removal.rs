@@ -17,7 +17,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
 };
 use serde_json::{Value, json};
-use tidegate_core::api::Manifest;
+use tidegate_core::{api::Manifest, plan::manifest_name};
 use tidegate_testbed::{Extent, Record};
 
 use crate::{
@@ -30,6 +30,7 @@ scenarios! {
     a_runtime_may_add_to_what_git_says_and_ends_without_being_reached_once_its_secret_is_gone,
     deleting_our_definition_of_sources_leaves_everything_that_they_declared,
     a_renamed_module_has_its_default_custom_resource_again,
+    a_default_custom_resource_that_a_version_no_longer_declares_goes_with_its_module,
     a_module_that_a_client_drops_from_a_kyma_stays_in_the_runtime_unless_the_source_is_suspended,
     git_has_the_whole_list_of_modules_of_a_kyma,
     an_empty_list_of_another_client_takes_no_modules_from_a_runtime,
@@ -481,6 +482,36 @@ async fn a_renamed_module_has_its_default_custom_resource_again() {
 fn modules(kyma: &Value) -> Vec<&str> {
     let modules = kyma["spec"]["modules"].as_array().expect("a list");
     modules.iter().filter_map(|module| module["name"].as_str()).collect()
+}
+
+/// No user made it, so nothing waits for users.
+async fn a_default_custom_resource_that_a_version_no_longer_declares_goes_with_its_module() {
+    let stage = stage::ready(1).await;
+    let skr = &stage.skrs[0];
+    let thing = async || read(skr, "Thing", "kyma-system", "cache-default").await;
+    assert!(thing().await.is_some());
+    let (path, template) = stage::module("cache", "1.1.0", "two").swap_remove(0);
+    let template: Vec<&str> = template.lines().filter(|line| !line.starts_with("  data: ")).collect();
+    stage.repository.write(&path, &(template.join("\n") + "\n")).expect("a file");
+    stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));
+    let name = manifest_name("one", "example.org/module/cache", "cache");
+    let is_upgraded = |manifest: &Value| {
+        manifest["spec"]["version"] == "1.1.0"
+            && manifest["spec"]["resource"].is_null()
+            && manifest["status"]["state"] == "Ready"
+    };
+    stage.until("it has the new version", &stage.kcp, "Manifest", "kcp-system", &name, is_upgraded).await;
+    stage.rests().await;
+    assert!(thing().await.is_some(), "a new version takes no data");
+
+    stage.commit("kymas/one.yaml", &stage::kyma("one", &["mailer"]));
+    eventually("the module is gone", harness::SOON, async || {
+        match (read(&stage.kcp, "Manifest", "kcp-system", &name).await, thing().await) {
+            (None, None) => Ok(()),
+            (manifest, thing) => Err(format!("{thing:?} {manifest:?}")),
+        }
+    })
+    .await;
 }
 
 async fn a_module_that_a_client_drops_from_a_kyma_stays_in_the_runtime_unless_the_source_is_suspended() {

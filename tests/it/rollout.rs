@@ -139,10 +139,11 @@ async fn waits(stage: &Stage, kyma: &str, reason: &str) -> String {
     condition(&found).expect("it has one")["message"].as_str().expect("a text").to_owned()
 }
 
-async fn halted(stage: &Stage) -> Vec<String> {
+/// The notes of the Events with this reason.
+async fn notes(stage: &Stage, reason: &str) -> Vec<String> {
     let api: Api<Event> = Api::namespaced(stage.kcp.clone(), "kcp-system");
     let events = api.list(&ListParams::default()).await.expect("a list").items;
-    let of_rollout = events.into_iter().filter(|event| event.reason.as_deref() == Some("RolloutHalted"));
+    let of_rollout = events.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
     of_rollout.filter_map(|event| event.note).collect()
 }
 
@@ -205,7 +206,7 @@ async fn a_version_that_fails_halts_and_goes_on_by_a_fixed_one_or_when_a_user_ac
     let message = waits(&stage, "eight", "Halted").await;
     assert_eq!(message, "mailer 1.0.0 to 1.1.0: the rollout is halted, because it failed in other runtimes");
     eventually("an Event says so", SOON, async || {
-        let notes = halted(&stage).await;
+        let notes = notes(&stage, "RolloutHalted").await;
         let is_said = notes.iter().any(|note| note.contains("it failed in the runtimes of ") && note.contains("1.1.0"));
         if is_said { Ok(()) } else { Err(format!("{notes:?}")) }
     })
@@ -268,6 +269,9 @@ async fn a_paused_rollout_waits_and_a_delayed_one_begins_in_its_time() {
     assert!(ambient::now().as_second() < late + 30, "the delays are over");
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert!(having(&stage, "1.1.1").await.is_empty());
+    let said = notes(&stage, "RolloutPaused").await;
+    let paused = "version 1.1.1 (regular) reaches no more runtimes: the rollout is paused by annotation";
+    assert!(said.len() == 1 && said[0].starts_with(paused), "{said:?}");
     let resumed = stage.command(&["resume", "rollout/mailer"]).await;
     // Git declares the pause, so it ends there.
     let said = String::from_utf8_lossy(&resumed.stderr).into_owned();

@@ -1,21 +1,23 @@
 //! `tidegate adopt`: what stands in the way of a take-over, taking a landscape over, and giving it back.
 
 pub(crate) mod cut;
+mod gate;
 mod held;
 mod kill;
 mod lease;
 mod nothing;
+mod rights;
 mod size;
 
 use kube::{
     Client,
-    api::{DynamicObject, ListParams, Patch, PatchParams},
+    api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
 use crate::{
     harness::{self, SOON, eventually},
-    stage::{self, Stage, read, scenarios},
+    stage::{self, QUIET, Stage, read, scenarios},
 };
 
 scenarios!(
@@ -59,6 +61,16 @@ async fn before_with(more: &[String]) -> Stage {
     let stage = Stage::new(1, &files).await;
     apply_before(&stage, &files).await;
     stage
+}
+
+/// Starts a new process of the daemon, and waits until it has nothing to do. What it requests comes after these marks.
+async fn restarted(stage: &Stage) -> Vec<u64> {
+    stage.kill().await;
+    let marks = stage.marks();
+    stage.start();
+    stage.rests().await;
+    tokio::time::sleep(QUIET).await;
+    marks
 }
 
 /// The repository of such a stage.
@@ -193,7 +205,7 @@ async fn surround_with_ours(stage: &Stage) {
         },
     });
     let api = harness::api_of(&stage.kcp, &secret).await.expect("a kind that is served");
-    let by = kube::api::PostParams { field_manager: Some("tidegate".to_owned()), ..Default::default() };
+    let by = PostParams { field_manager: Some("tidegate".to_owned()), ..PostParams::default() };
     api.create(&by, &serde_json::from_value(secret).expect("an object")).await.expect("a new object");
 }
 
@@ -239,34 +251,54 @@ fn claimed(value: &Value, claims: &Value) -> Value {
     }
 }
 
-/// Applies what each field manager of Lifecycle Manager claims on objects, as Lifecycle Manager does at its first pass:
-/// no object changes. Returns the managers that claim something.
-async fn apply_again(client: &Client, objects: &[Value]) -> std::collections::BTreeSet<String> {
-    let mut managers = std::collections::BTreeSet::new();
+/// Writes what each of these field managers claims on objects, as Lifecycle Manager does at its first pass: by an apply
+/// or an update, on the object or its status. No object changes. Returns the managers that claim something, each with
+/// how, and with `status` if it is that.
+pub(crate) async fn write_again(
+    client: &Client,
+    objects: &[Value],
+    managers: &[&str],
+) -> std::collections::BTreeSet<String> {
+    let mut found = std::collections::BTreeSet::new();
     for object in objects {
         let api = harness::api_of(client, object).await.expect("a kind that is served");
         let name = object["metadata"]["name"].as_str().expect("a name");
         for entry in object["metadata"]["managedFields"].as_array().into_iter().flatten() {
             let manager = entry["manager"].as_str().unwrap_or_default();
-            if !FORMER.contains(&manager) || entry["operation"] != "Apply" || entry["subresource"] == "status" {
+            if !managers.contains(&manager) {
                 continue;
             }
-            let mut body = claimed(object, &entry["fieldsV1"]);
-            body["apiVersion"] = object["apiVersion"].clone();
-            body["kind"] = object["kind"].clone();
-            body["metadata"]["name"] = name.into();
-            let by = PatchParams::apply(manager).force();
-            let after = api.patch(name, &by, &Patch::Apply(&body)).await.expect("an apply");
+            let (operation, of_status) = (&entry["operation"], entry["subresource"] == "status");
+            let after = if operation == "Apply" {
+                let mut body = claimed(object, &entry["fieldsV1"]);
+                body["apiVersion"] = object["apiVersion"].clone();
+                body["kind"] = object["kind"].clone();
+                body["metadata"]["name"] = name.into();
+                let (by, body) = (PatchParams::apply(manager).force(), Patch::Apply(&body));
+                if of_status { api.patch_status(name, &by, &body).await } else { api.patch(name, &by, &body).await }
+            } else {
+                // The typed client sends all that it has read.
+                let by = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
+                let body: DynamicObject = serde_json::from_value(object.clone()).expect("an object");
+                if of_status { api.replace_status(name, &by, &body).await } else { api.replace(name, &by, &body).await }
+            };
+            let written = format!(
+                "{manager} {}{}",
+                operation.as_str().unwrap_or_default(),
+                if of_status { " status" } else { "" }
+            );
+            let after = after.unwrap_or_else(|error| panic!("{} {name} by {written}: {error}", object["kind"]));
             assert_eq!(
                 after.metadata.resource_version.as_deref(),
                 object["metadata"]["resourceVersion"].as_str(),
-                "{} {name} changes by {manager}: {body:#}",
-                object["kind"]
+                "{} {name} changes by {written}: {:#}",
+                object["kind"],
+                entry["fieldsV1"]
             );
-            managers.insert(manager.to_owned());
+            found.insert(written);
         }
     }
-    managers
+    found
 }
 
 /// Deletes the GitSource, then stops the daemon, and its Lease ends.
@@ -646,17 +678,20 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
     let after = objects(&stage.skrs[0], &IN_RUNTIME).await;
     let issued = read(&stage.kcp, "Certificate", "istio-system", "one-webhook-tls").await.expect("it is there");
     assert_eq!(issued["spec"], spec["spec"], "no issuer issues it again");
-    let managers = apply_again(&stage.kcp, &objects(&stage.kcp, &DEFINED).await).await;
+    let managers = write_again(&stage.kcp, &objects(&stage.kcp, &DEFINED).await, &FORMER).await;
     let of_kcp = [
-        "declarative.kyma-project.io/applier",
-        "lifecycle-manager",
-        "operator.kyma-project.io/lifecycle-manager",
-        "resource.kyma-project.io/finalizer",
+        "declarative.kyma-project.io/applier Apply",
+        "declarative.kyma-project.io/applier Apply status",
+        "lifecycle-manager Apply",
+        "lifecycle-manager Apply status",
+        "operator.kyma-project.io/lifecycle-manager Apply",
+        "resource.kyma-project.io/finalizer Apply",
     ]
     .map(str::to_owned);
     assert_eq!(managers, of_kcp.into());
-    let managers = apply_again(&stage.skrs[0], &after).await;
-    let of_runtime = ["catalog-sync", "declarative.kyma-project.io/applier", "kyma-sync-context"].map(str::to_owned);
+    let managers = write_again(&stage.skrs[0], &after, &FORMER).await;
+    let of_runtime = ["catalog-sync Apply", "declarative.kyma-project.io/applier Apply", "kyma-sync-context Apply"]
+        .map(str::to_owned);
     assert_eq!(managers, of_runtime.into());
     let named =
         |objects: &[Value]| -> Vec<Value> { objects.iter().map(|one| one["metadata"]["uid"].clone()).collect() };
@@ -780,7 +815,7 @@ async fn a_manifest_whose_module_moves_into_git_keeps_nothing_of_its_former_sour
     let marks = stage.marks();
     stage.start();
     stage.rests().await;
-    tokio::time::sleep(stage::QUIET).await;
+    tokio::time::sleep(QUIET).await;
     let is_read = |line: &String| {
         [" get ", " list ", " watch ", " leases", " events", " selfsubject"].iter().any(|other| line.contains(other))
     };

@@ -1,5 +1,7 @@
 //! Another version of the daemon goes on with a running landscape: what it writes, and what it leaves.
 
+mod recorded;
+
 use std::{collections::BTreeSet, process::Stdio, time::Duration};
 
 use kube::{

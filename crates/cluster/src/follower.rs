@@ -89,6 +89,9 @@ pub enum Change<P> {
 
 /// How long the API server keeps a watch open: longer than its own minimum, shorter than load balancers allow.
 const WATCH: Duration = Duration::from_secs(290);
+/// The same for a cluster that is only observed: an observer of few objects may read each of them once in ten hours, and
+/// each new watch is a read. Bookmarks keep the connection in use.
+const WATCH_OBSERVED: Duration = Duration::from_secs(24 * 3600);
 /// After a watch that ends sooner than this, the next one is delayed.
 const WATCH_MIN: Duration = Duration::from_secs(1);
 /// A watch without data for this long is dead: the API server sends bookmarks every minute and ends it by itself.
@@ -99,6 +102,9 @@ const OUTAGE_AFTER: u32 = 3;
 const LINE_LEN_MAX: usize = 16 << 20;
 /// Default interval of asking again for a kind that is not served.
 const ABSENT: Duration = Duration::from_secs(30);
+/// The longest such interval where a cluster is only observed. It doubles from the default each time: what is missing
+/// for minutes is likely to be missing for weeks.
+const ABSENT_OBSERVED_MAX: Duration = Duration::from_secs(3600);
 
 // === impl Options ===
 
@@ -162,6 +168,7 @@ where
         unreadable: BTreeMap::new(),
         is_synced: false,
         is_absent: false,
+        absences: 0,
     };
     Box::pin(follower.run())
 }
@@ -178,6 +185,8 @@ struct Follower<K, P> {
     is_synced: bool,
     /// Whether the kind was reported as not served.
     is_absent: bool,
+    /// How often in a row it was not served.
+    absences: u32,
 }
 
 /// One line of a watch.
@@ -210,6 +219,14 @@ struct MarkMetadata {
 struct Listed<P> {
     objects: BTreeMap<Key, P>,
     unreadable: BTreeMap<Key, Unreadable>,
+}
+
+/// How long to wait before asking again for a kind that was not served so often before. An observer asks less and less.
+fn absent_pause(first: Duration, absences: u32, is_observed: bool) -> Duration {
+    match is_observed {
+        true => first.saturating_mul(2_u32.saturating_pow(absences)).min(ABSENT_OBSERVED_MAX.max(first)),
+        false => first,
+    }
 }
 
 // === impl Follower ===
@@ -273,7 +290,9 @@ where
         }
         self.replace(Listed { objects: BTreeMap::new(), unreadable: BTreeMap::new() });
         self.say_synced();
-        retry::jittered(self.options.absent_pause, ambient::fraction())
+        let pause = absent_pause(self.options.absent_pause, self.absences, self.cluster.is_read_only());
+        self.absences = self.absences.saturating_add(1);
+        retry::jittered(pause, ambient::fraction())
     }
 
     /// Logs an error and returns how long to wait.
@@ -320,6 +339,7 @@ where
             }
         };
         self.replace(listed);
+        self.absences = 0;
         if std::mem::replace(&mut self.is_absent, false) {
             (self.on_change)(Change::Served);
         }
@@ -330,8 +350,9 @@ where
     /// Watches until the API server ends the watch; returns the resource version from which to continue.
     async fn watch(&mut self, mut version: String) -> Result<String, Interrupted> {
         let options = &self.options;
+        let watch = if self.cluster.is_read_only() { WATCH_OBSERVED } else { WATCH };
         let mut path = options.kind.path(options.namespace.as_deref(), None, None);
-        path.push_str(&format!("?watch=true&allowWatchBookmarks=true&timeoutSeconds={}", WATCH.as_secs()));
+        path.push_str(&format!("?watch=true&allowWatchBookmarks=true&timeoutSeconds={}", watch.as_secs()));
         let parameters = [
             ("labelSelector", options.labels.as_deref()),
             ("fieldSelector", options.fields.as_deref()),
@@ -529,5 +550,21 @@ impl Lines {
                 Some(Err(_)) => return Err(()),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_observer_asks_less_and_less_often_for_a_kind_that_is_not_served() {
+        let pauses = |is_observed| -> Vec<u64> {
+            [0, 1, 2, 6, 7, 40].map(|absences| absent_pause(ABSENT, absences, is_observed).as_secs()).into()
+        };
+        assert_eq!(pauses(true), [30, 60, 120, 1920, 3600, 3600]);
+        assert_eq!(pauses(false), [30; 6]);
+        let long = ABSENT_OBSERVED_MAX * 2;
+        assert_eq!(absent_pause(long, 3, true), long, "never more often than a caller asks for");
     }
 }

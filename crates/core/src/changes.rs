@@ -24,7 +24,7 @@ pub(crate) use self::same::with_defaults;
 pub use self::{
     cover::{covers, merged},
     quantity::compare_quantities,
-    same::{have_same_effect, kept_fields},
+    same::{have_same_effect, kept_fields, with_kept_fields},
 };
 
 /// What a cluster must have of a module.

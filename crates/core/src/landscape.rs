@@ -46,6 +46,15 @@ impl Idle {
     }
 }
 
+/// What ends the suspension of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResumeBy {
+    /// `tidegate resume`.
+    Command,
+    /// A change of the file that declares the GitSource, because it sets `spec.suspend`.
+    File,
+}
+
 /// Why a source takes nothing over and applies nothing; none if it does.
 pub fn idle(source: &GitSource) -> Option<Idle> {
     Idle::new(source.spec.suspend, source.metadata.deletion_timestamp.is_some())
@@ -207,9 +216,7 @@ pub fn stamp(definition: &Definition, source: &SourceName) -> Object {
             // The API server removes a list when an apply removes its last item, so empty and missing lists would look
             // alike. An annotation that git controls records the difference.
             let is_suspended = object.label(names::label::SKIP_RECONCILIATION);
-            if is_suspended.is_some_and(|value| value.eq_ignore_ascii_case("true"))
-                && object.annotation(annotation::SUSPENDED).is_none()
-            {
+            if is_suspended.is_some_and(says_true) && object.annotation(annotation::SUSPENDED).is_none() {
                 object.set_annotation(annotation::SUSPENDED, "in git");
             }
             let wants_none = object.value()["spec"]["modules"].as_array().is_some_and(Vec::is_empty);

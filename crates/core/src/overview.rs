@@ -523,8 +523,7 @@ fn rollout(release: &ModuleReleaseMeta) -> Option<RolloutLine> {
 fn runtime(kyma: &Kyma) -> RuntimeLine {
     let nothing = KymaStatus::default();
     let status = kyma.status.as_ref().unwrap_or(&nothing);
-    let skipped = landscape::label(&kyma.metadata, label::SKIP_RECONCILIATION)
-        .is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    let skipped = landscape::is_skipped(&kyma.metadata);
     let operation = status.last_operation.as_ref().map(|last| last.operation.clone());
     let behind = status
         .conditions
@@ -578,7 +577,8 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
 }
 
 /// Gives each module in progress the hint that says what it waits for, and each paused one the hint that says so.
-/// Returns the other hints, which say what a user can do; none if there is none.
+/// Returns the other hints, which say what a user can do; none if there is none. The line of a mandatory module comes
+/// from its Manifest, which says that it is paused.
 fn tell_waits(hints: &str, modules: &mut [ModuleLine]) -> Option<String> {
     let mut left: Vec<String> = Vec::new();
     for (name, what) in status::split_hints(hints) {
@@ -592,6 +592,7 @@ fn tell_waits(hints: &str, modules: &mut [ModuleLine]) -> Option<String> {
                 let before = module.message.take().map(|message| format!("{message}; ")).unwrap_or_default();
                 module.message = Some(format!("{before}{what}"));
             }
+            None if what.starts_with(status::PAUSED) => {}
             None => left.push(format!("module {name}: {what}")),
         }
     }

@@ -40,7 +40,7 @@ pub mod window;
 
 pub use catalog::{Catalog, Class, Release, catalog};
 pub use components::{Answer, ComponentRecord, Components, Published};
-pub use install_source::{InstallSource, ParseInstallSourceError};
+pub use install_source::{InstallSource, ParseInstallSourceError, has_followed};
 pub use left::LeftUnmanaged;
 pub use mandatory::{InstalledModules, is_mandatory, is_mandatory_release};
 pub use manifest_name::manifest_name;

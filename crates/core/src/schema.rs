@@ -146,7 +146,7 @@ impl Schema {
     /// As [`Schema::check`], with at most `max` violations and the number of the others. Incomplete if the budget ends
     /// before.
     pub fn check_some(&self, value: &Value, max: usize, budget: &Budget) -> (Vec<Violation>, usize) {
-        let mut found = check::Found::at_most(max, budget);
+        let mut found = check::ViolationSink::at_most(max, budget);
         check::object(&self.0, value, None, &mut found);
         (found.listed, found.more)
     }
@@ -156,7 +156,7 @@ impl Schema {
     /// violate.
     pub fn check_update(&self, value: &Value, old: &Value) -> Vec<Violation> {
         let budget = Budget::default();
-        let mut found = check::Found::at_most(usize::MAX, &budget);
+        let mut found = check::ViolationSink::at_most(usize::MAX, &budget);
         check::object(&self.0, value, Some(old), &mut found);
         found.listed
     }

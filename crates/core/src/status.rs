@@ -389,12 +389,17 @@ fn kyma_conditions(
         generation,
         now,
     );
-    let hints = hints(&facts.modules);
-    if !hints.is_empty() {
-        let message = hints.join("; ");
-        conditions::set(&mut all, conditions::HINTS, Status::True, conditions::HINTS_REASON, &message, generation, now);
-    } else if facts.failure.is_none() {
-        conditions::remove(&mut all, conditions::HINTS);
+    let mut hints = hints(&facts.modules);
+    // A pass that failed may know nothing new.
+    if facts.failure.is_none() || !hints.is_empty() {
+        hints.extend(mandatory_hints(facts, conditions::message(&all, conditions::HINTS).unwrap_or_default()));
+        hints.sort();
+        let (message, reason) = (hints.join("; "), conditions::HINTS_REASON);
+        if hints.is_empty() {
+            conditions::remove(&mut all, conditions::HINTS);
+        } else {
+            conditions::set(&mut all, conditions::HINTS, Status::True, reason, &message, generation, now);
+        }
     }
     match facts.mandatory.as_deref() {
         None => {}
@@ -471,10 +476,23 @@ fn hints(modules: &[ModuleFact]) -> Vec<String> {
         Some(format!("selected again; Tidegate installs it after its removal{waits}"))
     };
     let hint = |fact: &ModuleFact| fact.hint().map(str::to_owned).or_else(|| of_manifest(fact));
-    let hints = modules.iter().filter_map(|fact| Some(format!("module {}: {}", fact.name, hint(fact)?)));
-    let mut hints: Vec<String> = hints.collect();
-    hints.sort();
-    hints
+    modules.iter().filter_map(|fact| Some(format!("module {}: {}", fact.name, hint(fact)?))).collect()
+}
+
+/// Which mandatory modules are paused, and what to do about it. What else they wait for, their condition says. `before`
+/// are the hints so far: a pass that does not get to the mandatory modules leaves theirs.
+fn mandatory_hints(facts: &Facts, before: &str) -> Vec<String> {
+    let Some(modules) = &facts.mandatory else {
+        let is_selected = |name: &str| facts.modules.iter().any(|module| module.name == name);
+        let known = split_hints(before).into_iter();
+        let known = known.filter(|(name, what)| what.starts_with(PAUSED) && !is_selected(name));
+        return known.map(|(name, what)| format!("module {name}: {what}")).collect();
+    };
+    let hint = |module: &MandatoryFact| {
+        let manifest = module.manifest.as_deref().filter(|manifest| is_paused(manifest))?;
+        Some(format!("module {}: {}", module.name, paused(manifest)))
+    };
+    modules.iter().filter_map(hint).collect()
 }
 
 /// The hints of a Kyma, each with its module. `hints` is the message of [`conditions::HINTS`].

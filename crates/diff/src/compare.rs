@@ -31,7 +31,7 @@ use std::{
 pub(super) use self::leaves::leaves;
 pub use self::places::Lines;
 use self::{
-    found::{Found, Hit, Runtime},
+    found::{FoundDifferences, Hit, Runtime},
     held::HeldBy,
     modules::{Bucket, Pair},
     overlap::Overlaps,
@@ -52,7 +52,7 @@ use tidegate_core::{
     immutable::Context,
     intake::{self, Id, Installed, Loss, Policy, Standing},
     landscape::{
-        self, Idle, Landscape, SourceName,
+        self, Idle, Landscape, ResumeBy, SourceName,
         file::{KnownKyma, LandscapeFile, Owner, as_taken_over},
     },
     name::Key,
@@ -109,6 +109,8 @@ pub struct Request<'a> {
     pub numbers: bool,
     /// Why nothing of the new side takes effect, because of the GitSource; none if it does.
     pub idle: Option<Idle>,
+    /// What ends the suspension of the GitSource.
+    pub resume_by: ResumeBy,
 }
 
 /// Both landscapes, the inputs of a [`Comparison`].
@@ -162,7 +164,7 @@ struct TemplateChanges {
 /// The findings for some of the runtimes.
 #[derive(Default)]
 pub struct Seen {
-    found: Found,
+    found: FoundDifferences,
     buckets: BTreeMap<Pair, Bucket>,
     classes: BTreeMap<(Option<u32>, Option<u32>), Vec<Runtime>>,
     held: BTreeMap<HeldBy, (Vec<Runtime>, Option<Place>)>,
@@ -329,6 +331,8 @@ impl Prepared {
             InstallSource::Oci(_) => true,
         };
         let known = is_in_control_plane.then(|| self.known.get(runtime)).flatten();
+        // The control plane may have had it before the runtime.
+        let known = known.filter(|known| !known.behind.contains(&installation.module));
         let installed = known.and_then(|known| known.installed.iter().find(|one| one.name == installation.module));
         installed.is_some_and(|one| !one.failed && one.version.as_deref() == Some(installation.version.as_str()))
     }
@@ -840,7 +844,8 @@ impl<'a> Comparison<'a> {
             })
             .collect();
         held.extend(self.prepared.settled.held.iter().cloned());
-        held.extend(self.request.idle.map(|idle| Held::source_idle(self.request.source, idle)));
+        let Request { source, idle, resume_by, .. } = self.request;
+        held.extend(idle.map(|idle| Held::source_idle(source, idle, resume_by)));
         held.sort_by(|a, b| {
             (&*a.runtimes, &a.module, a.why, &a.message).cmp(&(&*b.runtimes, &b.module, b.why, &b.message))
         });

@@ -28,7 +28,7 @@ use tidegate_core::{
 
 /// One differing object. Its texts are neutral: see [`Names::neutral`].
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct ObjectDifference {
     /// The cluster, or the kind of cluster.
     pub target: Side,
     /// The object, by its own name.
@@ -71,19 +71,19 @@ pub struct Gatherer {
 /// Objects that differ in the same way.
 #[derive(Debug)]
 struct Group {
-    first: Found,
+    first: ObjectDifference,
     runtimes: BTreeSet<Key>,
     places: BTreeSet<Place>,
     likenesses: Vec<Digest>,
     objects: usize,
 }
 
-// === impl Found ===
+// === impl ObjectDifference ===
 
-impl Found {
+impl ObjectDifference {
     /// Whether the same happens to the same object of the same runtime.
-    pub fn is_alike(&self, other: &Found) -> bool {
-        let of = |found: &Found| (found.target, found.action, found.runtimes.first().cloned());
+    pub fn is_alike(&self, other: &ObjectDifference) -> bool {
+        let of = |found: &ObjectDifference| (found.target, found.action, found.runtimes.first().cloned());
         of(self) == of(other) && self.id == other.id && self.old == other.old && self.new == other.new
     }
 }
@@ -92,7 +92,7 @@ impl Found {
 
 impl Gatherer {
     /// Adds one differing object.
-    pub fn add(&mut self, found: Found) {
+    pub fn add(&mut self, found: ObjectDifference) {
         let likenesses = found.likenesses();
         let known: BTreeSet<usize> =
             likenesses.iter().filter_map(|likeness| self.index.get(likeness).copied()).collect();
@@ -126,7 +126,7 @@ impl Gatherer {
 
 impl Group {
     fn absorb(&mut self, other: Group) {
-        let order = |found: &Found| (found.runtimes.iter().min().cloned(), found.id.clone());
+        let order = |found: &ObjectDifference| (found.runtimes.iter().min().cloned(), found.id.clone());
         self.runtimes.extend(other.runtimes);
         self.places.extend(other.places);
         self.likenesses.extend(other.likenesses);
@@ -162,9 +162,9 @@ impl Group {
     }
 }
 
-// === impl Found ===
+// === impl ObjectDifference ===
 
-impl Found {
+impl ObjectDifference {
     /// Two differences that share one of these are alike: one is without the runtime's own names,
     /// the other with them.
     fn likenesses(&self) -> [Digest; 2] {
@@ -237,7 +237,7 @@ mod tests {
         ]))
     }
 
-    fn found(kyma: &str, old: Option<Value>, new: Option<Value>) -> Found {
+    fn found(kyma: &str, old: Option<Value>, new: Option<Value>) -> ObjectDifference {
         let names = names(kyma);
         let neutral = |value: Option<Value>| value.map(|value| Arc::new(names.neutral(&value)));
         let action = match (&old, &new) {
@@ -245,7 +245,7 @@ mod tests {
             (_, None) => Action::Delete,
             _ => Action::Change,
         };
-        Found {
+        ObjectDifference {
             target: Side::Runtime,
             id: ObjectId::new("", "ConfigMap", "kyma-system", "a"),
             gvk: Gvk::new("", "v1", "ConfigMap"),
@@ -270,8 +270,8 @@ mod tests {
 
     /// Runtimes of each difference, whatever the order in which they are found.
     #[track_caller]
-    fn check(all: Vec<Found>, expected: &[&[&str]]) -> Vec<Difference> {
-        let gather = |all: &mut dyn Iterator<Item = Found>| {
+    fn check(all: Vec<ObjectDifference>, expected: &[&[&str]]) -> Vec<Difference> {
+        let gather = |all: &mut dyn Iterator<Item = ObjectDifference>| {
             let mut gatherer = Gatherer::default();
             all.for_each(|found| gatherer.add(found));
             gatherer.finish()
@@ -314,7 +314,7 @@ mod tests {
     fn manifests_of_other_versions_do_not_go_alike() {
         let delete = |kyma: &str, version: &str| {
             let manifest = json!({"spec": {"version": version, "remote": kyma}});
-            Found { gvk: Gvk::new("", "v1", "Manifest"), ..found(kyma, Some(manifest), None) }
+            ObjectDifference { gvk: Gvk::new("", "v1", "Manifest"), ..found(kyma, Some(manifest), None) }
         };
         check(
             vec![delete("one", "1.0.0"), delete("six", "1.0.0"), delete("two", "1.1.0")],

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::compare::leaves;
 use tidegate_core::{
-    changes::{kept_fields, merged, overlay},
+    changes::{kept_fields, merged, overlay, with_kept_fields},
     object::{Gvk, PathPart},
     secret,
 };
@@ -216,16 +216,22 @@ fn drop_fields(after: &mut Value, desired: &Value, fields: &Map<String, Value>) 
 
 /// The result of an apply of `desired` to `live`, computed here, after the fields of `managers` have been taken over:
 /// without what they applied, `desired` no longer has, and no other manager owns. Parts that `live` covers stay as they
-/// are, with their defaults. Without fields that only the API server writes.
+/// are, with their defaults. So does what the API server keeps of a Service. Without fields that only the API server
+/// writes.
 pub fn applied_by(live: &Value, desired: &Value, managers: &[&str]) -> Value {
-    let desired = stripped(desired);
-    let mut after = merged(&desired, &stripped(live));
+    let (desired, before) = (stripped(desired), stripped(live));
+    let mut after = merged(&desired, &before);
     let (ours, others): (Vec<&Value>, Vec<&Value>) = claims(live).partition(|entry| is_applied_by(entry, managers));
     let others: Vec<&Map<String, Value>> = others.iter().filter_map(|entry| entry["fieldsV1"].as_object()).collect();
     for fields in ours.iter().filter_map(|entry| fields_of(live, entry)) {
         release(&mut after, &desired, &fields, &others);
     }
-    after
+    with_kept_fields(&gvk(live), &before, after)
+}
+
+fn gvk(object: &Value) -> Gvk {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    Gvk::from_api_version(text("apiVersion"), text("kind"))
 }
 
 /// What `kubectl apply` notes on an object. A take-over leaves it there.

@@ -175,7 +175,7 @@ impl Masker {
             self.key.mask(bytes)
         });
         for bytes in met {
-            leaves::of(&bytes).iter().for_each(|leaf| self.remember(leaf.as_bytes()));
+            leaves::find(&bytes).iter().for_each(|leaf| self.remember(leaf.as_bytes()));
             self.remember(&bytes);
         }
         any

@@ -15,7 +15,7 @@ use tidegate_core::{
     definition::{Definition, Kind, Withheld},
     diagnostic::{Diagnostic, Place, Severity},
     intake::{self, ConfirmBy, Id, WaitingRemoval},
-    landscape::{self, Idle, SourceName},
+    landscape::{self, Idle, ResumeBy, SourceName},
     name::Key,
     object::{Gvk, ObjectId, PathPart},
     plan::{
@@ -793,9 +793,14 @@ impl Held {
         }
     }
 
-    /// A source that is suspended or being deleted.
-    pub fn source_idle(source: &SourceName, idle: Idle) -> Held {
-        let resume = || Some("run `tidegate resume` to resume it".to_owned());
+    /// A source that is suspended or being deleted. `resume_by` says what ends its suspension.
+    pub fn source_idle(source: &SourceName, idle: Idle, resume_by: ResumeBy) -> Held {
+        let hint = match resume_by {
+            ResumeBy::Command => "run `tidegate resume` to resume it",
+            // Whoever applies the file would suspend it again.
+            ResumeBy::File => "remove `spec.suspend` from the GitSource in git to resume it",
+        };
+        let resume = || Some(hint.to_owned());
         let (then, hint) = match idle {
             Idle::Suspended => (
                 "is suspended: Tidegate applies nothing of this revision, but still reverts edits in runtimes",

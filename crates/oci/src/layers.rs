@@ -32,7 +32,7 @@ use super::{
     error::Error,
     exchange::Sink,
     limits::DOWNLOADS_MAX,
-    registry::{Found, Registry},
+    registry::{Registry, RegistryDescriptor},
     unpack::{self, Packed},
     unpacker::{Blob, Unpacker},
 };
@@ -163,7 +163,7 @@ impl Layers {
     /// # Errors
     ///
     /// Fails if the cache does not have it and the registry cannot be read, or if the descriptor is invalid.
-    pub async fn descriptor(&self, registry: &Registry, component: &Component) -> Result<Found, Error> {
+    pub async fn descriptor(&self, registry: &Registry, component: &Component) -> Result<RegistryDescriptor, Error> {
         if let Some(found) = self.read_descriptor(registry.address(), component).await? {
             return Ok(found);
         }
@@ -181,7 +181,11 @@ impl Layers {
     /// # Errors
     ///
     /// Fails, and keeps the one in the cache, if the registry cannot be read or the descriptor is invalid.
-    pub async fn fetch_descriptor(&self, registry: &Registry, component: &Component) -> Result<Found, Error> {
+    pub async fn fetch_descriptor(
+        &self,
+        registry: &Registry,
+        component: &Component,
+    ) -> Result<RegistryDescriptor, Error> {
         let found = match self.read_descriptor(registry.address(), component).await? {
             Some(earlier) => registry.descriptor_again(component, earlier).await?,
             None => registry.descriptor(component).await?,
@@ -201,7 +205,7 @@ impl Layers {
         &self,
         registry: &RegistryAddress,
         component: &Component,
-    ) -> Result<Option<Found>, Error> {
+    ) -> Result<Option<RegistryDescriptor>, Error> {
         let (inner, component) = (Arc::clone(&self.0), component.clone());
         let name = descriptor_name(registry, &component);
         let known = self.0.index.lock().touch(&name);
@@ -293,11 +297,11 @@ pub fn stored_descriptor(
     folder: &Path,
     registry: &RegistryAddress,
     component: &Component,
-) -> Result<Option<Found>, Error> {
+) -> Result<Option<RegistryDescriptor>, Error> {
     stored_descriptor_at(&folder.join(descriptor_name(registry, component)), component)
 }
 
-fn stored_descriptor_at(path: &Path, component: &Component) -> Result<Option<Found>, Error> {
+fn stored_descriptor_at(path: &Path, component: &Component) -> Result<Option<RegistryDescriptor>, Error> {
     let Some(mut file) = opened(path)? else { return Ok(None) };
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(cache_error("read", path))?;
@@ -309,7 +313,7 @@ fn stored_descriptor_at(path: &Path, component: &Component) -> Result<Option<Fou
         }
         let record: Record = serde_json::from_slice(rest).ok()?;
         let module = component::read(record.text.as_bytes(), component).ok()?;
-        Some(Found { manifest: record.manifest, text: record.text.into(), module })
+        Some(RegistryDescriptor { manifest: record.manifest, text: record.text.into(), module })
     };
     Ok(valid())
 }

@@ -25,7 +25,7 @@ pub use self::{
     error::{Error, Exhaustion, Flaw, Format, Realm},
     exchange::Traffic,
     layers::{Layers, stored_descriptor, stored_layer},
-    registry::{Found, Registry, Settings},
+    registry::{Registry, RegistryDescriptor, Settings},
     unpacker::{EXIT_COMPUTING, EXIT_ELAPSED, Unpacker, serve},
 };
 

@@ -49,7 +49,7 @@ pub struct Registry {
 
 /// A component descriptor that a registry has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct RegistryDescriptor {
     /// The digest of what the tag names. If it differs from an earlier one, the tag was moved.
     pub manifest: BlobDigest,
     /// The text of the descriptor, YAML or JSON.
@@ -128,7 +128,7 @@ impl Registry {
     ///
     /// Fails if there is no such version, if its descriptor is invalid or describes something else, or if the registry
     /// cannot be read.
-    pub async fn descriptor(&self, component: &Component) -> Result<Found, Error> {
+    pub async fn descriptor(&self, component: &Component) -> Result<RegistryDescriptor, Error> {
         let target = self.tag(component);
         let found = async {
             let (digest, manifest) = self.manifest(&target, None).await?;
@@ -142,7 +142,11 @@ impl Registry {
     /// # Errors
     ///
     /// As [`Registry::descriptor`].
-    pub async fn descriptor_again(&self, component: &Component, earlier: Found) -> Result<Found, Error> {
+    pub async fn descriptor_again(
+        &self,
+        component: &Component,
+        earlier: RegistryDescriptor,
+    ) -> Result<RegistryDescriptor, Error> {
         let target = self.tag(component);
         let found = async {
             match self.manifest(&target, None).await? {
@@ -184,7 +188,7 @@ impl Registry {
         target: &Target,
         digest: BlobDigest,
         manifest: &[u8],
-    ) -> Result<Found, Error> {
+    ) -> Result<RegistryDescriptor, Error> {
         let invalid = |why| Error::NotADescriptor { from: target.name.clone(), why };
         let config = match manifest::read(manifest).map_err(invalid)? {
             Manifest::Image { config } => config,
@@ -205,7 +209,7 @@ impl Registry {
         let text = self.unpacker.unpack(packed, Blob::Bytes(bytes), &blob_target.name, &target.name).await?;
         let module = component::read(&text, component)
             .map_err(|problem| Error::Descriptor { from: target.name.clone(), problem })?;
-        Ok(Found { manifest: digest, text: text.into(), module })
+        Ok(RegistryDescriptor { manifest: digest, text: text.into(), module })
     }
 
     /// A manifest or index, and its digest. A tag has no expected digest; what it names is hashed here.

@@ -18,7 +18,7 @@ use tidegate_core::{
     name::Key,
     plan::{ComponentRecord, Published},
 };
-use tidegate_oci::{DockerConfig, Error, Found, Registry, Settings};
+use tidegate_oci::{DockerConfig, Error, Registry, RegistryDescriptor, Settings};
 
 use crate::{components::docker_config, confine};
 
@@ -154,7 +154,7 @@ async fn look_up(registries: &[Registry], component: &Component) -> (Lookup, Opt
     let (mut refused, mut unanswered) = (Vec::new(), Vec::new());
     for registry in registries {
         match registry.descriptor(component).await {
-            Ok(Found { manifest, module, .. }) => {
+            Ok(RegistryDescriptor { manifest, module, .. }) => {
                 let record = ComponentRecord { manifest: Some(manifest), read: None };
                 let published = Published { repo: registry.address().to_string(), module, record };
                 return concluded(Some(published), &refused, &unanswered);

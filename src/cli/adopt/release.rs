@@ -59,7 +59,7 @@ struct Pass<'a> {
 }
 
 /// Where a landscape has what is given back.
-pub(super) struct Place<'a> {
+pub(super) struct ReleaseScope<'a> {
     /// The namespaces of its Kymas.
     pub(super) namespaces: &'a [String],
     /// The namespace of its certificates and of the Secret of its gateway.
@@ -129,7 +129,7 @@ pub(super) async fn blocking(cluster: &Cluster, namespaces: &[String]) -> anyhow
 pub(super) async fn run(
     kcp: &Cluster,
     cause: &Cause,
-    &Place { namespaces, istio, no_runtimes, limits }: &Place<'_>,
+    &ReleaseScope { namespaces, istio, no_runtimes, limits }: &ReleaseScope<'_>,
     writes: bool,
 ) -> anyhow::Result<Outcome> {
     let pass = Pass { cause, writes, limits };

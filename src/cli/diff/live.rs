@@ -25,7 +25,7 @@ use tidegate_core::{
     definition,
     diagnostic::{Diagnostics, Severity},
     intake::{self, Policy},
-    landscape::{self, Idle, Landscape, SourceName},
+    landscape::{self, Idle, Landscape, ResumeBy, SourceName},
     name::Key,
     object::Object,
     plan::{self, Class, Components, Offer, PolicyAt, Settings},
@@ -37,7 +37,7 @@ use tidegate_core::{
 use tidegate_diff::{
     clean::{Draft, REFUSED},
     compare::{Lines, touched},
-    gather::{Found, Gatherer},
+    gather::{Gatherer, ObjectDifference},
     mask::Masker,
     model::{Action, Effect, Held, LIVE, Move, NotKnown, Report, Runtimes, Side, Subject, Unreached},
     policy::{Kinds, Labels},
@@ -248,8 +248,8 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
 
 /// Marks what waits because runtimes keep a version: users have custom resources of its module.
 fn hold_in_use(kept: &BTreeSet<Key>, results: &[(Key, Result<RuntimeResult, String>)], outcome: &mut Outcome) {
-    let key = |found: &Found| Key::new(&found.id.namespace, &found.id.name);
-    let is_kept = |found: &&mut Found| {
+    let key = |found: &ObjectDifference| Key::new(&found.id.namespace, &found.id.name);
+    let is_kept = |found: &&mut ObjectDifference| {
         found.action == Action::Delete && &*found.id.kind == "ModuleTemplate" && kept.contains(&key(found))
     };
     outcome.found.iter_mut().filter(is_kept).for_each(|found| found.effect = Effect::Held);
@@ -512,7 +512,7 @@ fn overridden(inputs: &Inputs) -> BTreeSet<&'static str> {
 /// Marks what is there whatever the revision says, apart from what these templates render. An API server that rejects
 /// an object rejects that of the active revision as well, so it is no error of this one.
 fn is_former(outcome: &mut Outcome, overridden: &BTreeSet<&str>) {
-    let is_other = |found: &&mut Found| found.maker.is_none_or(|maker| !overridden.contains(maker));
+    let is_other = |found: &&mut ObjectDifference| found.maker.is_none_or(|maker| !overridden.contains(maker));
     outcome.found.iter_mut().filter(is_other).for_each(|found| found.is_former = true);
     let rejected = outcome.diagnostics.iter_mut().filter(|one| one.code == REFUSED);
     rejected.for_each(|one| one.severity = Severity::Warning);
@@ -523,7 +523,7 @@ fn hold(outcome: &mut Outcome, key: &Key) {
     let of_runtime = outcome.found.iter_mut().filter(|found| found.target == Side::Runtime);
     for found in of_runtime.filter(|found| found.action == Action::Change) {
         let (Some(old), Some(new)) = (&found.old, &found.new) else { continue };
-        if improvement::of(Reason::Changed, &found.id, &changed_fields(old, new)).is_some() {
+        if improvement::explaining(Reason::Changed, &found.id, &changed_fields(old, new)).is_some() {
             found.effect = Effect::Held;
         }
     }
@@ -564,7 +564,8 @@ impl Summing {
         }
         let Outcome { found, held, unknown, diagnostics: more, problems, .. } = self.outcome;
         let mut held = Held::together(held);
-        held.extend(self.idle.map(|idle| Held::source_idle(&inputs.source, idle)));
+        let resume_by = if inputs.suspended { ResumeBy::File } else { ResumeBy::Command };
+        held.extend(self.idle.map(|idle| Held::source_idle(&inputs.source, idle, resume_by)));
         self.diagnostics.extend(more);
         let mut gatherer = Gatherer::default();
         let mut lines = Lines::new(&inputs.snapshot);
@@ -707,8 +708,8 @@ mod tests {
 
     use super::*;
 
-    fn found(kind: &str, name: &str, old: Value, new: Value) -> Found {
-        Found {
+    fn found(kind: &str, name: &str, old: Value, new: Value) -> ObjectDifference {
+        ObjectDifference {
             target: Side::Runtime,
             id: ObjectId::new("example.org", kind, "", name),
             gvk: Gvk::new("example.org", "v1", kind),
@@ -733,7 +734,7 @@ mod tests {
             diagnostics: vec![Diagnostic::error(REFUSED, "rejected"), Diagnostic::error("template", "broken")],
             ..Outcome::default()
         };
-        let rendered = Found { maker: Some("skr/kyma.yaml"), ..outcome.found[0].clone() };
+        let rendered = ObjectDifference { maker: Some("skr/kyma.yaml"), ..outcome.found[0].clone() };
         outcome.found.push(rendered.clone());
         is_former(&mut outcome, &BTreeSet::from(["skr/kyma.yaml"]));
         let former: Vec<bool> = outcome.found.iter().map(|found| found.is_former).collect();

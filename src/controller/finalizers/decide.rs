@@ -5,7 +5,7 @@ use tidegate_core::api::shared::ObjectMeta;
 
 /// What a pass has found out about the object so far.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum FinalizerState {
     /// Its finalizers are not known at a resource version.
     Unknown,
     /// It has these finalizers.
@@ -40,42 +40,42 @@ pub(super) enum Step {
 }
 
 /// The next step, while `writes_left` more writes may be sent.
-pub(super) fn next(found: Found, ours: &[&str], writes_left: u32) -> Step {
+pub(super) fn next(found: FinalizerState, ours: &[&str], writes_left: u32) -> Step {
     match found {
-        Found::Unknown => Step::Read,
-        Found::Listed { finalizers, resource_version } => {
+        FinalizerState::Unknown => Step::Read,
+        FinalizerState::Listed { finalizers, resource_version } => {
             let of_others = |name: &&String| !ours.contains(&name.as_str());
             let left: Vec<String> = finalizers.iter().filter(of_others).cloned().collect();
             if left.len() == finalizers.len() { Step::End(Ok(left)) } else { Step::Write { left, resource_version } }
         }
-        Found::Changed(error) if writes_left == 0 => Step::End(Err(error)),
-        Found::Changed(_) => Step::Read,
-        Found::Released(left) => Step::End(Ok(left)),
-        Found::Gone => Step::End(Ok(Vec::new())),
+        FinalizerState::Changed(error) if writes_left == 0 => Step::End(Err(error)),
+        FinalizerState::Changed(_) => Step::Read,
+        FinalizerState::Released(left) => Step::End(Ok(left)),
+        FinalizerState::Gone => Step::End(Ok(Vec::new())),
     }
 }
 
-// === impl Found ===
+// === impl FinalizerState ===
 
-impl Found {
+impl FinalizerState {
     /// What a watch or an earlier write tells.
-    pub(super) fn shown(known: &ObjectMeta) -> Found {
+    pub(super) fn shown(known: &ObjectMeta) -> FinalizerState {
         match &known.resource_version {
-            Some(resource_version) => Found::Listed {
+            Some(resource_version) => FinalizerState::Listed {
                 finalizers: known.finalizers.clone().unwrap_or_default(),
                 resource_version: resource_version.clone(),
             },
-            None => Found::Unknown,
+            None => FinalizerState::Unknown,
         }
     }
 
     /// What a read tells. A later object of the same name is another one, and is left alone.
-    pub(super) fn read(known: &ObjectMeta, live: Option<Metadata>) -> Found {
+    pub(super) fn read(known: &ObjectMeta, live: Option<Metadata>) -> FinalizerState {
         match live {
             Some(live) if known.uid.as_ref().is_none_or(|uid| *uid == live.uid) => {
-                Found::Listed { finalizers: live.finalizers, resource_version: live.resource_version }
+                FinalizerState::Listed { finalizers: live.finalizers, resource_version: live.resource_version }
             }
-            Some(_) | None => Found::Gone,
+            Some(_) | None => FinalizerState::Gone,
         }
     }
 }
@@ -88,17 +88,17 @@ mod tests {
 
     const OURS: [&str; 2] = ["ours", "ours-too"];
 
-    fn listed(finalizers: &[&str]) -> Found {
+    fn listed(finalizers: &[&str]) -> FinalizerState {
         let finalizers = finalizers.iter().map(|&name| name.to_owned()).collect();
-        Found::Listed { finalizers, resource_version: "7".to_owned() }
+        FinalizerState::Listed { finalizers, resource_version: "7".to_owned() }
     }
 
-    fn changed() -> Found {
-        Found::Changed(Error::Changed { target: Target::Path("a") })
+    fn changed() -> FinalizerState {
+        FinalizerState::Changed(Error::Changed { target: Target::Path("a") })
     }
 
     #[track_caller]
-    fn check(found: Found, writes_left: u32, expected: &str) {
+    fn check(found: FinalizerState, writes_left: u32, expected: &str) {
         let step = match next(found, &OURS, writes_left) {
             Step::Read => "read".to_owned(),
             Step::Write { left, resource_version } => format!("write [{}] at {resource_version}", left.join(" ")),
@@ -110,17 +110,17 @@ mod tests {
 
     #[test]
     fn only_finalizers_of_tidegate_are_removed_and_only_at_the_version_that_was_read() {
-        check(Found::Unknown, 3, "read");
+        check(FinalizerState::Unknown, 3, "read");
         check(listed(&["ours", "theirs", "ours-too"]), 3, "write [theirs] at 7");
         check(listed(&["ours"]), 3, "write [] at 7");
-        check(Found::Released(vec!["theirs".to_owned()]), 2, "end [theirs]");
+        check(FinalizerState::Released(vec!["theirs".to_owned()]), 2, "end [theirs]");
     }
 
     #[test]
     fn an_object_without_them_gets_no_request() {
         check(listed(&[]), 3, "end []");
         check(listed(&["theirs"]), 3, "end [theirs]");
-        check(Found::Gone, 3, "end []");
+        check(FinalizerState::Gone, 3, "end []");
     }
 
     #[test]
@@ -133,9 +133,9 @@ mod tests {
     #[test]
     fn a_later_object_of_the_same_name_is_gone() {
         let known = ObjectMeta { uid: Some("1".to_owned()), ..ObjectMeta::default() };
-        check(Found::read(&known, None), 3, "end []");
-        check(Found::shown(&known), 3, "read");
+        check(FinalizerState::read(&known, None), 3, "end []");
+        check(FinalizerState::shown(&known), 3, "read");
         let shown = ObjectMeta { resource_version: Some("7".to_owned()), ..known };
-        check(Found::shown(&shown), 3, "end []");
+        check(FinalizerState::shown(&shown), 3, "end []");
     }
 }

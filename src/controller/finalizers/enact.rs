@@ -5,7 +5,7 @@ use serde_json::json;
 use tidegate_cluster::{Cause, Cluster, Error, Kind, Metadata};
 use tidegate_core::name::Key;
 
-use super::decide::Found;
+use super::decide::FinalizerState;
 
 /// Reads the metadata of the object; none if it does not exist. Fails if the control plane does not return it.
 pub(super) async fn read(kcp: &Cluster, kind: &Kind, key: &Key) -> Result<Option<Metadata>, Error> {
@@ -21,12 +21,12 @@ pub(super) async fn write(
     key: &Key,
     left: Vec<String>,
     resource_version: &str,
-) -> Result<Found, Error> {
+) -> Result<FinalizerState, Error> {
     let patch = json!({"metadata": {"finalizers": left, "resourceVersion": resource_version}});
     match kcp.merge_patch(cause, kind, &kind.id(key), None, Bytes::from(patch.to_string())).await {
-        Ok(_) => Ok(Found::Released(left)),
-        Err(Error::NotFound { .. }) => Ok(Found::Gone),
-        Err(error @ Error::Changed { .. }) => Ok(Found::Changed(error)),
+        Ok(_) => Ok(FinalizerState::Released(left)),
+        Err(Error::NotFound { .. }) => Ok(FinalizerState::Gone),
+        Err(error @ Error::Changed { .. }) => Ok(FinalizerState::Changed(error)),
         Err(error) => Err(error),
     }
 }

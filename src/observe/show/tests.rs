@@ -5,7 +5,7 @@ use tidegate_core::object::{Digest, ObjectId};
 use super::*;
 use crate::observe::{
     decide::Compared,
-    difference::{Place, Reason},
+    difference::{ComparedCluster, Reason},
     state::SeenSource,
 };
 
@@ -16,8 +16,12 @@ fn id(kind: &str, name: &str) -> ObjectId {
 /// A runtime with a module that differs, one that KLM manages, and one that is equal.
 fn seen(now: Instant) -> Seen {
     let mut seen = Seen::default();
-    let changed =
-        Difference::new(Place::Runtime, Reason::Changed, id("ConfigMap", "keda-a"), &["data.text".to_owned()]);
+    let changed = Difference::new(
+        ComparedCluster::Runtime,
+        Reason::Changed,
+        id("ConfigMap", "keda-a"),
+        &["data.text".to_owned()],
+    );
     let differences = vec![
         Difference { module: Some("keda".into()), ..changed },
         Difference::managers(id("ConfigMap", "warden-a"), Some("warden")),
@@ -37,7 +41,7 @@ fn seen(now: Instant) -> Seen {
     };
     seen.runtimes.insert(Key::new("kcp-system", "one"), one);
     seen.runtimes.insert(Key::new("kcp-system", "two"), two);
-    let foreign = Difference::new(Place::ControlPlane, Reason::Foreign, id("Kyma", "one"), &[]);
+    let foreign = Difference::new(ComparedCluster::ControlPlane, Reason::Foreign, id("Kyma", "one"), &[]);
     let source = SeenSource {
         revision: Some("main@c0ffee".to_owned()),
         differences: vec![foreign.with_detail(Some("it belongs to Argo CD".to_owned()))],

@@ -553,6 +553,26 @@ fn an_upgrade_is_free_held_or_asked_for() {
     assert!(note.contains("`tidegate resume rollout/a`"), "{note}");
 }
 
+#[test]
+fn a_rollout_that_waits_for_a_user_has_an_event() {
+    let offer = plan::Offer::Channel("regular".to_owned());
+    let upgrade = Upgrade { module: "a", offer: &offer, to: "1.1.0" };
+    let failed = Key::new("kcp-system", "x");
+    let news = |hold: Hold| rollout_news(&upgrade, &hold, || vec![&failed]);
+    let paused = "version 1.1.0 (regular) reaches no more runtimes: the rollout is paused by annotation \
+                  tidegate.dev/rollout-paused, suspended by anna: it is slow. Run `tidegate resume rollout/a`, or \
+                  remove the annotation in git if git declares it";
+    let hold = Hold::Paused(Some("suspended by anna: it is slow".to_owned()));
+    assert_eq!(news(hold), Some((Severity::Normal, reason::ROLLOUT_PAUSED, paused.to_owned())));
+    let halted = news(Hold::Halted).map(|(severity, reason, _)| (severity, reason));
+    assert_eq!(halted, Some((Severity::Warning, reason::ROLLOUT_HALTED)));
+    let begins = "2026-11-23T12:00:00Z".parse().unwrap();
+    let invalid = Hold::Invalid("x".to_owned());
+    for hold in [Hold::Wave { wave: 1, of: 2 }, Hold::Unavailable, Hold::Delay(begins), invalid] {
+        assert_eq!(news(hold.clone()), None, "{hold}");
+    }
+}
+
 /// A plan where these modules wait, each for its window.
 fn waiting(modules: &[(&str, Option<&str>)]) -> RuntimePlan {
     let coming = plan::Refusal {

@@ -63,7 +63,9 @@ pub(crate) async fn module_in_use(
     let resource = decide::resource(manifest).map(|resource| resource.gvk());
     let kinds = cluster.kinds_of_definitions(&decide::definitions(manifest)).await?;
     for kind in decide::other_kinds(&kinds, resource.as_ref()) {
-        let first = first_of_users(manifest, siblings, &kinds, &cluster.list_served(kind).await?);
+        // Those that Tidegate made go with the module.
+        let (_, present) = decide::former_defaults(siblings, cluster.list_served(kind).await?);
+        let first = first_of_users(manifest, siblings, &kinds, &present);
         if first.is_some() {
             return Ok(first);
         }

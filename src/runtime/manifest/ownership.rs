@@ -39,6 +39,17 @@ pub(super) enum Owner {
     Other(String),
 }
 
+/// What a live object says about its owner.
+#[derive(Clone, Copy)]
+pub(crate) struct OwnershipClaim<'a> {
+    /// The value of the ownership label.
+    pub(crate) managed_by: Option<&'a str>,
+    /// The Manifest that its annotation names.
+    pub(crate) owned_by: Option<&'a str>,
+    /// Its field managers.
+    pub(crate) managers: &'a [String],
+}
+
 /// What the owner of an object depends on.
 pub(super) struct Ownership<'a> {
     /// The Manifest that wants the object.
@@ -79,6 +90,18 @@ pub(super) fn is_of_same_module(one: &Manifest, other: &Manifest) -> bool {
 /// paused it.
 fn keeps_all(manifest: &Manifest) -> bool {
     recorded::is_unmanaged(manifest) || recorded::is_skipped(manifest)
+}
+
+// === impl OwnershipClaim ===
+
+impl OwnershipClaim<'_> {
+    /// Whether Tidegate, or Lifecycle Manager before a take-over, removed the ownership label when the module of this
+    /// Manifest became unmanaged. Now the module is managed again. Both leave the annotation and their field manager: a
+    /// copy of such an object, which a user made, lacks the manager.
+    pub(crate) fn was_unmanaged(&self, manifest: &Key) -> bool {
+        let was_applied = || self.managers.iter().any(|name| name == FIELD_MANAGER || name == MODULE_MANAGER_UPSTREAM);
+        self.managed_by.is_none() && self.owned_by == Some(manifest.to_string().as_str()) && was_applied()
+    }
 }
 
 // === impl Owner ===
@@ -223,12 +246,13 @@ impl Ownership<'_> {
         None
     }
 
-    /// Whether Tidegate, or Lifecycle Manager before a take-over, removed the ownership label when the module became
-    /// unmanaged. Now the module is managed again. Both leave the annotation and their field manager: a copy of such an
-    /// object, which a user made, lacks the manager.
     fn was_unmanaged(&self, metadata: &Metadata) -> bool {
-        let was_applied = || [FIELD_MANAGER, MODULE_MANAGER_UPSTREAM].iter().any(|name| metadata.has_manager(name));
-        metadata.label(label::MANAGED_BY).is_none() && self.names_us(metadata) && was_applied()
+        let claim = OwnershipClaim {
+            managed_by: metadata.label(label::MANAGED_BY),
+            owned_by: metadata.annotation(annotation::OWNED_BY),
+            managers: &metadata.managers,
+        };
+        claim.was_unmanaged(&landscape::key(&self.manifest.metadata))
     }
 
     fn names_us(&self, metadata: &Metadata) -> bool {

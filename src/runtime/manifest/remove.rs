@@ -16,7 +16,7 @@ use tidegate_core::{
     },
     landscape,
     name::Key,
-    object::{Object, ObjectId},
+    object::{Gvk, Object, ObjectId},
     status::{ManifestFacts, WaitFact},
 };
 
@@ -96,7 +96,8 @@ async fn keep(
     }
 }
 
-/// Waits for custom resources of users, then deletes the default one. Returns what it waits for.
+/// Waits for custom resources of users, then deletes the default one, and those of versions that declared one. Returns
+/// what it waits for.
 ///
 /// Custom resources count in any namespace and in whatever version the runtime serves: once their
 /// CustomResourceDefinition is deleted, they are lost. `holding` gets those that are waited for.
@@ -107,24 +108,61 @@ async fn remove_module_resources(
 ) -> Result<Option<String>, Error> {
     let resource = decide::resource(manifest).map(|resource| resource.gvk());
     let kinds = target.cluster.kinds_of_definitions(&decide::definitions(manifest)).await?;
+    let mut former = Vec::new();
     for kind in decide::other_kinds(&kinds, resource.as_ref()) {
         let present = target.cluster.list_served(kind).await?;
+        let (defaults, present) = decide::former_defaults(target.manifests, present);
         if let Some((waiting, of_users)) = decide::users_resources(manifest, target.manifests, &kinds, &present) {
             *holding = of_users;
             return Ok(Some(waiting));
         }
+        former.extend(defaults.into_iter().map(|metadata| (kind, metadata)));
     }
-    let Some(resource) = resource else { return Ok(None) };
-    let Some((kind, present)) = target.cluster.list_metadata_in_any_version(&resource).await? else { return Ok(None) };
-    let present = decide::that_count(manifest, &kinds, &kind, present);
+    if let Some(resource) = &resource {
+        let waiting = remove_default(target, manifest, &kinds, resource, holding).await?;
+        if waiting.is_some() {
+            return Ok(waiting);
+        }
+    }
+    for (kind, metadata) in &former {
+        let present = std::slice::from_ref(metadata);
+        let next = decide::module_resources(Some(&metadata.id), present, target.has_installed(manifest));
+        let waiting = delete_default(target, kind, next).await?;
+        if waiting.is_some() {
+            return Ok(waiting);
+        }
+    }
+    Ok(None)
+}
+
+/// Waits for the custom resources of the kind of the default one, then deletes it. Returns what it waits for.
+async fn remove_default(
+    target: &ApplyTarget<'_>,
+    manifest: &Manifest,
+    kinds: &[Kind],
+    resource: &Gvk,
+    holding: &mut WaitFact,
+) -> Result<Option<String>, Error> {
+    let Some((kind, present)) = target.cluster.list_metadata_in_any_version(resource).await? else { return Ok(None) };
+    let present = decide::that_count(manifest, kinds, &kind, present);
     let default = recorded::module_resource(manifest).map(|object| id_of(&kind, &object));
     *holding = decide::holding(default.as_ref(), &present);
-    match decide::module_resources(default.as_ref(), &present, target.has_installed(manifest)) {
+    let next = decide::module_resources(default.as_ref(), &present, target.has_installed(manifest));
+    delete_default(target, &kind, next).await
+}
+
+/// Deletes a default custom resource, if that is next. Returns what is waited for.
+async fn delete_default(
+    target: &ApplyTarget<'_>,
+    kind: &Kind,
+    next: ModuleResources<'_>,
+) -> Result<Option<String>, Error> {
+    match next {
         ModuleResources::Gone => Ok(None),
         ModuleResources::Wait(waiting) => Ok(Some(waiting)),
         ModuleResources::Delete(metadata) => {
-            target.cluster.delete(target.cause, &kind, metadata, Propagation::Background).await?;
-            let left = target.cluster.get_metadata(&kind, &metadata.key()).await?;
+            target.cluster.delete(target.cause, kind, metadata, Propagation::Background).await?;
+            let left = target.cluster.get_metadata(kind, &metadata.key()).await?;
             Ok(left.map(|_| decide::waiting_for_default(metadata)))
         }
     }

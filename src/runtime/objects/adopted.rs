@@ -53,7 +53,7 @@ impl Adoption {
         if fields.is_empty() {
             return Some(Adoption::Keep);
         }
-        let is_explained = improvement::of(Reason::Changed, id, &fields).is_some();
+        let is_explained = improvement::explaining(Reason::Changed, id, &fields).is_some();
         (is_explained && !is_touched(live, managers)).then_some(Adoption::Hold)
     }
 }

@@ -30,7 +30,7 @@ use tidegate_core::{
 use tidegate_process::retry::Class;
 
 use super::{
-    readiness::Found,
+    readiness::AgentState,
     state::{Installable, OwnObjects, Prerequisites},
     user::{self, Recorded},
 };
@@ -377,11 +377,11 @@ impl Stage {
 
 impl InstalledAgent {
     /// The report. `watch` is its status, see [`super::rhythm::fact_of`].
-    pub(super) fn report(self, found: Found, watch: WatchFact, again: Option<Duration>) -> ReportingReport {
+    pub(super) fn report(self, found: AgentState, watch: WatchFact, again: Option<Duration>) -> ReportingReport {
         let webhook = match found {
-            Found::Ready => Part::Done,
-            Found::Starting(message) => Part::Waiting(message),
-            Found::Broken(message) => Part::Failed(message),
+            AgentState::Ready => Part::Done,
+            AgentState::Starting(message) => Part::Waiting(message),
+            AgentState::Broken(message) => Part::Failed(message),
         };
         ReportingReport { webhook, watch, applied: self.applied, again }
     }

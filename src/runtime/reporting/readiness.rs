@@ -46,7 +46,7 @@ pub(super) enum ReadinessStep {
 
 /// The state of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum AgentState {
     /// It runs.
     Ready,
     /// It does not run yet. Contains the message.
@@ -70,35 +70,40 @@ impl Readiness {
 
     /// The state of the agent, or what to ask for it. `checks` is whether this pass checks all objects of the runtime,
     /// `is_recorded` whether the status says that the agent runs: a new process relies on it.
-    pub(super) fn find(self, observed: &Observed, checks: bool, is_recorded: bool) -> Result<Found, ReadinessStep> {
+    pub(super) fn find(
+        self,
+        observed: &Observed,
+        checks: bool,
+        is_recorded: bool,
+    ) -> Result<AgentState, ReadinessStep> {
         let is_ready = match self {
             Readiness::Unknown => is_recorded,
             Readiness::Ready => true,
             Readiness::NotReady { .. } => false,
         };
         if is_ready && !checks {
-            return Ok(Found::Ready);
+            return Ok(AgentState::Ready);
         }
         let deployment = observed.deployment.as_ref().ok_or(ReadinessStep::ReadDeployment)?;
         let ready = deployment.as_ref().and_then(|object| object.value().pointer("/status/readyReplicas")?.as_i64());
         if ready.is_some_and(|ready| 0 < ready) {
-            return Ok(Found::Ready);
+            return Ok(AgentState::Ready);
         }
         let pods = observed.pods.as_ref().ok_or(ReadinessStep::ListPods)?;
         let broken = pods.iter().find_map(|pod| broken(pod.name(), pod.value()));
-        let starting = || Found::Starting("the agent is installed and does not run yet".to_owned());
-        Ok(broken.map_or_else(starting, Found::Broken))
+        let starting = || AgentState::Starting("the agent is installed and does not run yet".to_owned());
+        Ok(broken.map_or_else(starting, AgentState::Broken))
     }
 
     /// What is known after a pass, and when to check again.
-    pub(super) fn after(self, found: &Found) -> (Readiness, Option<Duration>) {
+    pub(super) fn after(self, found: &AgentState) -> (Readiness, Option<Duration>) {
         let former = match self {
             Readiness::Unknown | Readiness::Ready => 0,
             Readiness::NotReady { checks } => checks,
         };
         match found {
-            Found::Ready => (Readiness::Ready, None),
-            Found::Starting(_) | Found::Broken(_) => {
+            AgentState::Ready => (Readiness::Ready, None),
+            AgentState::Starting(_) | AgentState::Broken(_) => {
                 let checks = former.saturating_add(1);
                 (Readiness::NotReady { checks }, Some(delay(Class::Waiting, checks)))
             }
@@ -159,7 +164,7 @@ mod tests {
             (Readiness::Ready, true, true, true),
             (Readiness::NotReady { checks: 0 }, true, false, true),
         ] {
-            let expected = if is_asked { Err(ReadinessStep::ReadDeployment) } else { Ok(Found::Ready) };
+            let expected = if is_asked { Err(ReadinessStep::ReadDeployment) } else { Ok(AgentState::Ready) };
             assert_eq!(readiness.find(&nothing, checks, is_recorded), expected, "{readiness:?}");
         }
     }
@@ -170,21 +175,21 @@ mod tests {
         let find = |deployment: Option<Object>, pods: Option<Vec<Object>>| {
             readiness.find(&Observed { deployment: Some(deployment), pods }, false, false)
         };
-        assert_eq!(find(deployment(1), None), Ok(Found::Ready));
+        assert_eq!(find(deployment(1), None), Ok(AgentState::Ready));
         assert_eq!(find(deployment(0), None), Err(ReadinessStep::ListPods));
         assert_eq!(find(None, None), Err(ReadinessStep::ListPods));
-        let starting = Found::Starting("the agent is installed and does not run yet".to_owned());
+        let starting = AgentState::Starting("the agent is installed and does not run yet".to_owned());
         assert_eq!(find(deployment(0), Some(vec![pod("ContainerCreating")])), Ok(starting));
-        assert!(matches!(find(None, Some(vec![pod("ErrImagePull")])), Ok(Found::Broken(_))));
+        assert!(matches!(find(None, Some(vec![pod("ErrImagePull")])), Ok(AgentState::Broken(_))));
     }
 
     #[test]
     fn checks_slow_down_until_the_agent_runs() {
-        let starting = Found::Starting(String::new());
+        let starting = AgentState::Starting(String::new());
         let (first, soon) = Readiness::default().after(&starting);
         let (second, later) = first.after(&starting);
         assert_eq!((soon, later), (Some(delay(Class::Waiting, 1)), Some(delay(Class::Waiting, 2))));
-        let (ready, again) = second.after(&Found::Ready);
+        let (ready, again) = second.after(&AgentState::Ready);
         assert_eq!((ready, again), (Readiness::Ready, None));
     }
 }

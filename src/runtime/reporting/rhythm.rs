@@ -17,7 +17,7 @@ use tidegate_core::{
 };
 use tokio::time::Instant;
 
-use super::readiness::Found;
+use super::readiness::AgentState;
 use crate::runtime::{contacts::Way, objects::LiveObjects};
 
 /// How often all objects are checked if the agent reports changes.
@@ -81,13 +81,13 @@ impl Rhythm {
     }
 
     /// Since when the agent of Tidegate runs; none if it does not, or if another program is the agent.
-    pub(super) fn ready_since(&mut self, found: &Found, program: Program, now: Instant) -> Option<Instant> {
+    pub(super) fn ready_since(&mut self, found: &AgentState, program: Program, now: Instant) -> Option<Instant> {
         match found {
-            Found::Starting(_) | Found::Broken(_) => {
+            AgentState::Starting(_) | AgentState::Broken(_) => {
                 self.ready = None;
                 None
             }
-            Found::Ready => {
+            AgentState::Ready => {
                 let ready = *self.ready.get_or_insert(now);
                 (program == Program::Tidegate).then_some(ready)
             }
@@ -96,14 +96,16 @@ impl Rhythm {
 }
 
 /// The status of the agent. `way` is the way to an agent of Tidegate that runs.
-pub(super) fn fact_of(found: &Found, way: Option<Way>) -> WatchFact {
+pub(super) fn fact_of(found: &AgentState, way: Option<Way>) -> WatchFact {
     match (found, way) {
-        (Found::Starting(message) | Found::Broken(message), _) => fact(Status::False, reason::NOT_READY, message),
-        (Found::Ready, None) => {
+        (AgentState::Starting(message) | AgentState::Broken(message), _) => {
+            fact(Status::False, reason::NOT_READY, message)
+        }
+        (AgentState::Ready, None) => {
             let message = "the agent runs; this kind of agent connects only when an object changes";
             fact(Status::True, reason::INSTALLED, message)
         }
-        (Found::Ready, Some(way)) => {
+        (AgentState::Ready, Some(way)) => {
             let status = match way {
                 Way::Awaited | Way::Unproven => Status::Unknown,
                 Way::Heard => Status::True,

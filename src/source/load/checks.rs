@@ -1,8 +1,8 @@
 //! How long a revision is checked, and how many sources at the same time.
 //!
-//! A check takes a core, and a worker of the queue waits for it. So there are few places for checks, fewer for sources
-//! that have not been checked before, and one for all sources whose last check took too long. A source without a place
-//! continues with its last good revision, and is woken when there is a place.
+//! A check takes a core, and a worker of the queue waits for it. So there are few permits for checks, fewer for sources
+//! that have not been checked before, and one for all sources whose last check took too long. A source without a permit
+//! continues with its last good revision, and is woken when there is one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,11 +33,11 @@ use crate::{
 
 /// The checks of all sources.
 #[derive(Default)]
-pub(in crate::source) struct Checks(Mutex<Places>);
+pub(in crate::source) struct Checks(Mutex<CheckQueue>);
 
 /// The sources that are checked, and those that wait. Pure.
 #[derive(Debug, Default)]
-struct Places {
+struct CheckQueue {
     running: BTreeMap<Key, Rank>,
     /// How the last check of a source ended; none if no check has ended.
     last: BTreeMap<Key, Rank>,
@@ -57,7 +57,7 @@ enum Rank {
 }
 
 /// The permission to check a source. Dropping it wakes the sources that wait.
-pub(super) struct CheckPlace<'a> {
+pub(super) struct CheckPermit<'a> {
     checks: &'a Checks,
     queue: &'a Queue,
     source: &'a Key,
@@ -102,11 +102,11 @@ const UNCHECKED_PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
 // === impl Checks ===
 
 impl Checks {
-    /// A place for the check of a source. If there is none, the source is woken when there may be one.
-    pub(super) fn place<'a>(&'a self, source: &'a Key, queue: &'a Queue) -> Option<CheckPlace<'a>> {
-        // Only a place that exists is made, since dropping one takes the lock.
-        let has_place = self.0.lock().begin(source);
-        has_place.then(|| CheckPlace { checks: self, queue, source })
+    /// A permit for the check of a source. If there is none, the source is woken when there may be one.
+    pub(super) fn permit<'a>(&'a self, source: &'a Key, queue: &'a Queue) -> Option<CheckPermit<'a>> {
+        // Only a permit that is granted is made, since dropping one takes the lock.
+        let is_granted = self.0.lock().begin(source);
+        is_granted.then(|| CheckPermit { checks: self, queue, source })
     }
 
     /// Records whether the check of a source ended in time.
@@ -117,15 +117,15 @@ impl Checks {
 
     /// Forgets a source that was deleted.
     pub(in crate::source) fn forget(&self, source: &Key) {
-        let mut places = self.0.lock();
-        places.last.remove(source);
-        places.waiting.remove(source);
+        let mut checks = self.0.lock();
+        checks.last.remove(source);
+        checks.waiting.remove(source);
     }
 }
 
-// === impl Places ===
+// === impl CheckQueue ===
 
-impl Places {
+impl CheckQueue {
     fn begin(&mut self, source: &Key) -> bool {
         let rank = self.last.get(source).copied().unwrap_or_default();
         let of_rank = self.running.values().filter(|running| **running == rank).count();
@@ -134,13 +134,13 @@ impl Places {
             Rank::New => NEW_CHECKS_MAX,
             Rank::Slow => SLOW_CHECKS_MAX,
         };
-        let has_place = self.running.len() < CHECKS_MAX && of_rank < max;
-        if has_place {
+        let is_granted = self.running.len() < CHECKS_MAX && of_rank < max;
+        if is_granted {
             self.running.insert(source.clone(), rank);
         } else {
             self.waiting.insert(source.clone());
         }
-        has_place
+        is_granted
     }
 
     /// Ends a check. Returns the sources to wake.
@@ -150,9 +150,9 @@ impl Places {
     }
 }
 
-// === impl CheckPlace ===
+// === impl CheckPermit ===
 
-impl Drop for CheckPlace<'_> {
+impl Drop for CheckPermit<'_> {
     fn drop(&mut self) {
         let waiting = self.checks.0.lock().end(self.source);
         for source in waiting {
@@ -287,22 +287,22 @@ mod tests {
     }
 
     #[test]
-    fn slow_and_new_sources_leave_places_to_all_others() {
-        let mut places = Places::default();
+    fn slow_and_new_sources_leave_permits_to_all_others() {
+        let mut queue = CheckQueue::default();
         let slow = ["slow-1", "slow-2"].map(key);
         for source in &slow {
-            places.last.insert(source.clone(), Rank::Slow);
+            queue.last.insert(source.clone(), Rank::Slow);
         }
-        assert_eq!(slow.each_ref().map(|source| places.begin(source)), [true, false], "one of them at a time");
-        let new: Vec<bool> = (0..7).map(|number| places.begin(&key(&format!("new-{number}")))).collect();
+        assert_eq!(slow.each_ref().map(|source| queue.begin(source)), [true, false], "one of them at a time");
+        let new: Vec<bool> = (0..7).map(|number| queue.begin(&key(&format!("new-{number}")))).collect();
         assert_eq!(new, [true, true, true, true, true, true, false]);
         for (name, expected) in [("known-1", true), ("known-2", false)] {
-            places.last.insert(key(name), Rank::Proven);
-            assert_eq!(places.begin(&key(name)), expected, "{name}");
+            queue.last.insert(key(name), Rank::Proven);
+            assert_eq!(queue.begin(&key(name)), expected, "{name}");
         }
-        let woken = places.end(&slow[0]);
+        let woken = queue.end(&slow[0]);
         assert_eq!(woken, [key("known-2"), key("new-6"), key("slow-2")].into());
-        assert!(places.begin(&slow[1]), "the next slow source has its place");
-        assert_eq!(places.end(&slow[1]), BTreeSet::new(), "each is woken once");
+        assert!(queue.begin(&slow[1]), "the next slow source has its permit");
+        assert_eq!(queue.end(&slow[1]), BTreeSet::new(), "each is woken once");
     }
 }

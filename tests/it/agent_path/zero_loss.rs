@@ -43,7 +43,7 @@ struct Writer {
 }
 
 /// A runtime with its agent, and the network between it and the daemon.
-struct Site {
+struct RuntimeWithAgent {
     stage: Stage,
     wire: Wire,
     agent: Agent,
@@ -133,10 +133,10 @@ async fn write(skr: &Client, subject: &Subject, number: usize) {
     written.unwrap_or_else(|error| panic!("change {number} of {} is admitted: {error}", subject.object));
 }
 
-// === impl Site ===
+// === impl RuntimeWithAgent ===
 
-impl Site {
-    async fn new() -> Site {
+impl RuntimeWithAgent {
+    async fn new() -> RuntimeWithAgent {
         let wire = Wire::new().await;
         let address = format!("--listener-address=localhost:{}", wire.port());
         let more = [
@@ -154,7 +154,7 @@ impl Site {
         harness::apply(&stage.kcp, &watcher("watcher", "lifecycle-manager", "spec")).await;
         stage.start();
         let agent = Agent::start(&stage, 0, wire.port(), &TOLD_ONLY).await;
-        let site = Site { stage, wire, agent, made: 0, slowest: Duration::ZERO };
+        let site = RuntimeWithAgent { stage, wire, agent, made: 0, slowest: Duration::ZERO };
         site.lead_to_listener().await;
         site.stage.kyma_in("one", "Ready").await;
         until_watch(&site.stage, "one", "True Heard").await;
@@ -261,7 +261,7 @@ async fn until_rotated(stage: &Stage, former: &Held) {
 /// the daemon is killed; the agent is killed; and all of it together.
 #[tokio::test(flavor = "multi_thread")]
 async fn e40_nothing_that_happens_between_runtime_and_control_plane_loses_a_change() {
-    let mut site = Site::new().await;
+    let mut site = RuntimeWithAgent::new().await;
     let failed_calls = site.failed_calls().await;
     rotations(&mut site).await;
     bad_networks(&mut site).await;
@@ -279,7 +279,7 @@ async fn e40_nothing_that_happens_between_runtime_and_control_plane_loses_a_chan
 }
 
 /// Rotation alone causes no failed call and no failed event. Upstream's own test watches this for twelve minutes.
-async fn rotations(site: &mut Site) {
+async fn rotations(site: &mut RuntimeWithAgent) {
     let before = (site.failed_calls().await, site.failed_events().await);
     for _ in 0..2 {
         site.rotate().await;
@@ -290,7 +290,7 @@ async fn rotations(site: &mut Site) {
     assert_eq!((site.failed_calls().await, site.failed_events().await), before);
 }
 
-async fn bad_networks(site: &mut Site) {
+async fn bad_networks(site: &mut RuntimeWithAgent) {
     for weather in [Weather::Slow(Duration::from_millis(300)), Weather::Resets, Weather::AnswersLost] {
         site.weather(weather).await;
     }
@@ -304,7 +304,7 @@ async fn bad_networks(site: &mut Site) {
     site.until_declared("silence").await;
 }
 
-async fn daemon_is_killed(site: &mut Site) {
+async fn daemon_is_killed(site: &mut RuntimeWithAgent) {
     let mut writer = site.writer();
     writer.makes(SOME).await;
     site.stage.kill().await;
@@ -316,7 +316,7 @@ async fn daemon_is_killed(site: &mut Site) {
 }
 
 /// Changes while no agent runs are not reported. The next agent requests a full check of the runtime.
-async fn agent_is_killed(site: &mut Site) {
+async fn agent_is_killed(site: &mut RuntimeWithAgent) {
     let mut writer = site.writer();
     writer.makes(SOME).await;
     site.agent.kill();
@@ -326,7 +326,7 @@ async fn agent_is_killed(site: &mut Site) {
     site.until_declared("the agent was killed").await;
 }
 
-async fn all_of_it(site: &mut Site) {
+async fn all_of_it(site: &mut RuntimeWithAgent) {
     let before = site.failed_calls().await;
     let former = rotation::held(&site.stage).await.expect("all is there");
     let mut writer = site.writer();

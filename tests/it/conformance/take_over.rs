@@ -23,10 +23,9 @@ use crate::{
         server::Server,
     },
     stage::{self, QUIET, Stage, States, read},
-    take_over::{apply_before, files_before, retire},
+    take_over::{apply_before, files_before, retire, write_again},
 };
 
-const RUNTIME: &str = "3f0e7c1a-0000-4000-8000-000000000001";
 /// The field managers of Lifecycle Manager: where each has written what, and how. `Apply` is server-side apply.
 const MANAGERS: [(&str, &str, &str, &str, &str); 19] = [
     (APPLIER, "kcp", "Manifest", "Apply", ""),
@@ -197,13 +196,13 @@ fn definitions() -> Vec<Value> {
 
 /// The Kyma in the control plane as the Kyma Environment Broker and Lifecycle Manager leave it. The user selected the
 /// module in the runtime.
-fn kyma() -> Value {
+fn kyma(name: &str) -> Value {
     json!({
         "apiVersion": KYMA.0, "kind": KYMA.1,
         "metadata": {
-            "name": "one", "namespace": "kcp-system",
+            "name": name, "namespace": "kcp-system",
             "labels": {
-                label::MANAGED_BY: "lifecycle-manager", "kyma-project.io/runtime-id": RUNTIME,
+                label::MANAGED_BY: "lifecycle-manager", "kyma-project.io/runtime-id": runtime_id(name),
                 "kyma-project.io/instance-id": "i-1", "kyma-project.io/global-account-id": "ga-1",
                 "kyma-project.io/subaccount-id": "sa-1", "kyma-project.io/region": "eu-1",
             },
@@ -211,6 +210,12 @@ fn kyma() -> Value {
         },
         "spec": {"channel": "regular", "modules": []},
     })
+}
+
+/// The id of a runtime, which is its own.
+fn runtime_id(kyma: &str) -> String {
+    let index = stage::MANY.iter().position(|name| *name == kyma).expect("a Kyma of the stage") + 1;
+    format!("3f0e7c1a-0000-4000-8000-{index:012}")
 }
 
 fn resource() -> Value {
@@ -221,21 +226,21 @@ fn resource() -> Value {
 }
 
 /// The Manifest of a module.
-fn manifest(module: &str, kyma_uid: &Value, repo: &str, layer: &BlobDigest) -> Value {
+fn manifest(module: &str, (kyma, kyma_uid): (&str, &Value), repo: &str, layer: &BlobDigest) -> Value {
     let component = format!("example.org/module/{module}");
     let mut manifest = json!({
         "apiVersion": MANIFEST.0, "kind": MANIFEST.1,
         "metadata": {
-            "name": land::name_of("one", module), "namespace": "kcp-system",
+            "name": land::name_of(kyma, module), "namespace": "kcp-system",
             "labels": {
-                label::KYMA_NAME: "one", label::MODULE_NAME: module, label::MANAGED_BY: "lifecycle-manager",
+                label::KYMA_NAME: kyma, label::MODULE_NAME: module, label::MANAGED_BY: "lifecycle-manager",
             },
             "annotations": {
                 annotation::OCM_COMPONENT_NAME: component, annotation::FQDN: component,
                 annotation::SYNC_OCI_REF: layer.to_string(),
             },
             "ownerReferences": [{
-                "apiVersion": KYMA.0, "kind": KYMA.1, "name": "one", "uid": kyma_uid, "controller": true,
+                "apiVersion": KYMA.0, "kind": KYMA.1, "name": kyma, "uid": kyma_uid, "controller": true,
                 "blockOwnerDeletion": true,
             }],
         },
@@ -257,7 +262,7 @@ fn manifest(module: &str, kyma_uid: &Value, repo: &str, layer: &BlobDigest) -> V
     manifest
 }
 
-fn manifest_status(module: &str) -> Value {
+fn manifest_status(module: &str, now: &str) -> Value {
     let mut synced: Vec<Value> = layer(module)
         .iter()
         .map(|object| {
@@ -281,12 +286,12 @@ fn manifest_status(module: &str) -> Value {
     }
     json!({
         "state": "Ready", "conditions": conditions, "synced": synced,
-        "lastOperation": {"operation": "resources are ready", "lastUpdateTime": THEN},
+        "lastOperation": {"operation": "resources are ready", "lastUpdateTime": now},
     })
 }
 
 /// The status of the Kyma in the control plane.
-fn kyma_status(keda: &DynamicObject, template: &DynamicObject) -> Value {
+fn kyma_status(keda: &DynamicObject, template: &DynamicObject, now: &str) -> Value {
     let tracked = |object: &DynamicObject, kind: &str| {
         json!({
             "apiVersion": KYMA.0, "kind": kind,
@@ -297,7 +302,7 @@ fn kyma_status(keda: &DynamicObject, template: &DynamicObject) -> Value {
     };
     json!({
         "state": "Ready", "activeChannel": "regular",
-        "lastOperation": {"operation": "kyma is ready", "lastUpdateTime": THEN},
+        "lastOperation": {"operation": "kyma is ready", "lastUpdateTime": now},
         "conditions": [
             condition("CRDsSync", "Ready", "CRDs are synchronized to the SKR"),
             condition("Modules", "Ready", "all modules are in ready state"),
@@ -316,8 +321,7 @@ fn kyma_status(keda: &DynamicObject, template: &DynamicObject) -> Value {
 }
 
 /// What every runtime has.
-async fn write_base(stage: &Stage) {
-    let (kcp, skr) = (&stage.kcp, &stage.skrs[0]);
+async fn write_base(kcp: &Client, skr: &Client) {
     let namespace = json!({
         "apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": "kyma-system", "labels": {
@@ -347,7 +351,7 @@ async fn write_base(stage: &Stage) {
 }
 
 /// The module catalog: copies of typed objects, with everything that Argo CD put on them.
-async fn write_catalog(stage: &Stage, definitions: Vec<Value>) {
+async fn write_catalog(skr: &Client, definitions: Vec<Value>) {
     for mut copy in definitions {
         if copy["metadata"]["name"].as_str().unwrap().starts_with("warden") {
             continue;
@@ -359,30 +363,31 @@ async fn write_catalog(stage: &Stage, definitions: Vec<Value>) {
             _ => json!({"beta": false, "internal": false}),
         };
         copy["spec"].as_object_mut().unwrap().extend(always.as_object().unwrap().clone());
-        write(&stage.skrs[0], "catalog-sync", &copy).await;
+        write(skr, "catalog-sync", &copy).await;
     }
 }
 
-/// The Kyma in the runtime, whose user selected `keda`.
-async fn write_counterpart(stage: &Stage, status: &Value) {
-    let skr = &stage.skrs[0];
+/// The Kyma in a runtime, whose user selected `keda`.
+async fn write_counterpart(skr: &Client, name: &str, status: &Value) {
     let mut kyma = json!({
         "apiVersion": KYMA.0, "kind": KYMA.1, "metadata": {"name": "default", "namespace": "kyma-system"},
         "spec": {"channel": "regular"},
     });
-    create(skr, "manager", &kyma).await;
-    let selects = json!({"spec": {"modules": [{"name": "keda"}]}});
     let api = harness::api_of(skr, &kyma).await.unwrap();
-    let by_user = PatchParams { field_manager: Some("kubectl-edit".to_owned()), ..PatchParams::default() };
-    api.patch("default", &by_user, &Patch::Merge(selects)).await.unwrap();
+    if api.get_opt("default").await.unwrap().is_none() {
+        create(skr, "manager", &kyma).await;
+        let selects = json!({"spec": {"modules": [{"name": "keda"}]}});
+        let by_user = PatchParams { field_manager: Some("kubectl-edit".to_owned()), ..PatchParams::default() };
+        api.patch("default", &by_user, &Patch::Merge(selects)).await.unwrap();
+    }
     kyma.as_object_mut().unwrap().remove("spec");
     let labels = json!({
         "operator.kyma-project.io/watched-by": "kyma", label::MANAGED_BY: "kyma",
-        "kyma-project.io/runtime-id": RUNTIME, "kyma-project.io/global-account-id": "ga-1",
+        "kyma-project.io/runtime-id": runtime_id(name), "kyma-project.io/global-account-id": "ga-1",
         "kyma-project.io/subaccount-id": "sa-1",
     });
     mark(&mut kyma, "labels", &labels);
-    mark(&mut kyma, "annotations", &json!({annotation::OWNED_BY: "kcp-system/one"}));
+    mark(&mut kyma, "annotations", &json!({annotation::OWNED_BY: format!("kcp-system/{name}")}));
     write(skr, "kyma-sync-context", &kyma).await;
     let mut shown = status.clone();
     shown["modules"][0].as_object_mut().unwrap().remove("manifest");
@@ -399,31 +404,48 @@ async fn landscape(server: &Server) -> Stage {
 
 /// The same, for a daemon with these options.
 async fn landscape_with(server: &Server, options: &[&str]) -> Stage {
+    landscape_of(1, server, options).await
+}
+
+/// The same with so many runtimes.
+async fn landscape_of(runtimes: usize, server: &Server, options: &[&str]) -> Stage {
     let files = [("README.md", "No definitions yet.\n".to_owned())];
-    let stage = Stage::real(1, Extent::Node, &files, options).await;
-    let (kcp, skr) = (&stage.kcp, &stage.skrs[0]);
-    let mut templates = BTreeMap::new();
+    let stage = Stage::real(runtimes, Extent::Node, &files, options).await;
+    let kcp = &stage.kcp;
     for object in definitions() {
         create(kcp, "argocd-controller", &object).await;
-        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
-        let api = harness::api_of(kcp, &object).await.unwrap();
-        templates.insert(name.clone(), api.get(&name).await.unwrap());
     }
     add_finalizer(kcp, ("ModuleReleaseMeta", "warden"), finalizer::MANDATORY_MODULE).await;
-    create(kcp, "KEB", &kyma()).await;
-    add_finalizer(kcp, ("Kyma", "one"), finalizer::KYMA).await;
-    write_certificate(kcp).await;
-    let uid = read(kcp, "Kyma", "kcp-system", "one").await.unwrap()["metadata"]["uid"].clone();
+    harness::install_crds_from(kcp, "cert-manager-crds.yaml", &["certificates.cert-manager.io"]).await;
+    harness::apply(kcp, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}})).await;
+    for (&name, skr) in stage::MANY.iter().zip(&stage.skrs) {
+        create(kcp, "KEB", &kyma(name)).await;
+        add_finalizer(kcp, ("Kyma", name), finalizer::KYMA).await;
+        pass(kcp, (name, skr), &server.host(), &definitions(), THEN).await;
+        let is_ready = |deployment: &Value| deployment["status"]["readyReplicas"] == 1;
+        stage.until("the module is ready", skr, "Deployment", "kyma-system", "keda-manager", is_ready).await;
+    }
+    assert_eq!(
+        managers(&stage).await,
+        MANAGERS.map(|(name, cluster, kind, how, part)| { [name, cluster, kind, how, part].map(str::to_owned) }).into()
+    );
+    stage
+}
 
-    write_base(&stage).await;
-    write_catalog(&stage, definitions()).await;
-    let mut written = BTreeMap::new();
+/// One pass of Lifecycle Manager over a Kyma and its runtime: each of its managers writes what it always writes.
+/// `catalog` are the definitions that the runtime sees.
+async fn pass(kcp: &Client, (name, skr): (&str, &Client), registry: &str, catalog: &[Value], now: &str) {
+    write_certificate(kcp, name).await;
+    let uid = read(kcp, "Kyma", "kcp-system", name).await.unwrap()["metadata"]["uid"].clone();
+    write_base(kcp, skr).await;
+    write_catalog(skr, catalog.to_vec()).await;
+    let mut keda = None;
     for module in ["keda", "warden"] {
-        let mut manifest = manifest(module, &uid, &server.host(), &BlobDigest::of(&artifact(module).layer));
+        let mut manifest = manifest(module, (name, &uid), registry, &BlobDigest::of(&artifact(module).layer));
         write(kcp, MANAGER, &manifest).await;
         let mut finalizers = vec![finalizer::MANIFEST, finalizer::LABEL_REMOVAL];
         manifest["metadata"]["finalizers"] = json!(finalizers);
-        written.insert(module, write(kcp, APPLIER, &manifest).await);
+        write(kcp, APPLIER, &manifest).await;
         if module == "keda" {
             finalizers.push(finalizer::MANIFEST_RESOURCE);
             let metadata = &manifest["metadata"];
@@ -432,28 +454,25 @@ async fn landscape_with(server: &Server, options: &[&str]) -> Stage {
                     "name": metadata["name"], "namespace": metadata["namespace"], "finalizers": finalizers,
                 },
             });
-            written.insert(module, write(kcp, RESOURCE, &body).await);
+            keda = Some(write(kcp, RESOURCE, &body).await);
         }
         for object in layer(module) {
-            write(skr, APPLIER, &transformed(object, &land::name_of("one", module))).await;
+            write(skr, APPLIER, &transformed(object, &land::name_of(name, module))).await;
         }
-        write_status(kcp, APPLIER, &manifest, &manifest_status(module)).await;
+        write_status(kcp, APPLIER, &manifest, &manifest_status(module, now)).await;
     }
     eventually("the module's kind is served", SOON, async || {
         harness::api_of(skr, &resource()).await.map(drop).map_err(|error| error.to_string())
     })
     .await;
-    create(skr, RESOURCE, &resource()).await;
-    let status = kyma_status(&written["keda"], &templates["keda-1.0.0"]);
-    write_status(kcp, MANAGER, &kyma(), &status).await;
-    write_counterpart(&stage, &status).await;
-    let is_ready = |deployment: &Value| deployment["status"]["readyReplicas"] == 1;
-    stage.until("the module is ready", skr, "Deployment", "kyma-system", "keda-manager", is_ready).await;
-    assert_eq!(
-        managers(&stage).await,
-        MANAGERS.map(|(name, cluster, kind, how, part)| { [name, cluster, kind, how, part].map(str::to_owned) }).into()
-    );
-    stage
+    if read(skr, "Thing", "kyma-system", "default").await.is_none() {
+        create(skr, RESOURCE, &resource()).await;
+    }
+    let templates = land::api(kcp, (KYMA.0, "ModuleTemplate"), "kcp-system").await;
+    let template = templates.get("keda-1.0.0").await.expect("it is there");
+    let status = kyma_status(&keda.expect("its Manifest"), &template, now);
+    write_status(kcp, MANAGER, &kyma(name), &status).await;
+    write_counterpart(skr, name, &status).await;
 }
 
 /// A finalizer as Lifecycle Manager adds it, by a merge patch.
@@ -464,16 +483,15 @@ async fn add_finalizer(kcp: &Client, (kind, name): (&str, &str), finalizer: &str
     harness::api_of(kcp, &shape).await.unwrap().patch(name, &by, &Patch::Merge(patch)).await.unwrap();
 }
 
-/// The certificate of the runtime's agent, with the empty DNS name that Lifecycle Manager writes.
-async fn write_certificate(kcp: &Client) {
-    harness::install_crds_from(kcp, "cert-manager-crds.yaml", &["certificates.cert-manager.io"]).await;
-    harness::apply(kcp, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}})).await;
+/// The certificate of a runtime's agent, with the empty DNS name that Lifecycle Manager writes.
+async fn write_certificate(kcp: &Client, kyma: &str) {
+    let name = format!("{kyma}-webhook-tls");
     let service = "skr-webhook.kyma-system.svc";
     let certificate = json!({
         "apiVersion": "cert-manager.io/v1", "kind": "Certificate",
-        "metadata": {"name": "one-webhook-tls", "namespace": "istio-system"},
+        "metadata": {"name": name, "namespace": "istio-system"},
         "spec": {
-            "commonName": RUNTIME, "secretName": "one-webhook-tls", "duration": "1440h", "renewBefore": "720h",
+            "commonName": runtime_id(kyma), "secretName": name, "duration": "1440h", "renewBefore": "720h",
             "dnsNames": ["c-1234567.kyma.example.com", "", format!("{service}.cluster.local"), service],
             "issuerRef": {"name": "klm-watcher-selfsigned"},
             "privateKey": {"algorithm": "RSA", "size": 4096, "encoding": "PKCS1", "rotationPolicy": "Always"},
@@ -765,7 +783,9 @@ async fn hand_over_from_argo(stage: &Stage) {
         land::merge(&stage.kcp, (KYMA.0, kind), "kcp-system", name, labels).await;
         definition["metadata"].as_object_mut().unwrap().remove("labels");
     }
-    write_catalog(stage, all).await;
+    for skr in &stage.skrs {
+        write_catalog(skr, all.clone()).await;
+    }
 }
 
 /// Version 1.1.0 of `keda` in the registry and in the repository: the objects differ in one text.
@@ -1004,7 +1024,7 @@ async fn row_2_what_was_stored_as_v1beta1_is_stored_again() {
     }
     // The upgrade that Lifecycle Manager made. Other objects of both kinds show when it is in effect.
     harness::install_own_crds(&stage.kcp).await;
-    let mut kyma = kyma();
+    let mut kyma = kyma("one");
     kyma["metadata"] = json!({"name": "probe", "namespace": "kcp-system"});
     create(&stage.kcp, "KEB", &kyma).await;
     until_stored(&kyma, "v1beta2").await;
@@ -1147,6 +1167,117 @@ async fn row_101_what_is_given_back_is_as_its_managers_wrote_it() {
 
     let found = [differing(&kcp_before, &objects_of_kcp(&stage).await), differing(&skr_before, &objects(skr).await)];
     assert_eq!(found.concat(), Vec::<String>::new());
+    managers_write_again(&stage).await;
+}
+
+/// Each manager that wrote the landscape writes again what it claims, in the same way: by an apply or an update, on the
+/// object or its status. No object changes.
+async fn managers_write_again(stage: &Stage) {
+    let all: BTreeSet<&str> = MANAGERS.iter().map(|row| row.0).collect();
+    let all: Vec<&str> = all.into_iter().collect();
+    let typed = |objects: BTreeMap<String, Value>, versions: &[land::Kind<'_>]| -> Vec<Value> {
+        let of_kind = |(name, mut object): (String, Value)| {
+            let kind = name.split(' ').next().unwrap();
+            let version = versions.iter().find(|(_, other)| *other == kind).unwrap().0;
+            // The items of a list do not say what they are.
+            (object["apiVersion"], object["kind"]) = (json!(version), json!(kind));
+            object
+        };
+        objects.into_iter().map(of_kind).collect()
+    };
+    let of_kcp = ["Kyma", "Manifest", "ModuleTemplate", "ModuleReleaseMeta"].map(|kind| (KYMA.0, kind));
+    let of_kcp = [&of_kcp[..], &[("cert-manager.io/v1", "Certificate")]].concat();
+    let in_kcp = write_again(&stage.kcp, &typed(objects_of_kcp(stage).await, &of_kcp), &all).await;
+    let in_runtime = write_again(&stage.skrs[0], &typed(objects(&stage.skrs[0]).await, &KINDS), &all).await;
+    let wrote = |cluster: &str| -> BTreeSet<String> {
+        let rows = MANAGERS.iter().filter(|row| row.1 == cluster);
+        rows.map(|(name, _, _, how, part)| format!("{name} {how} {part}").trim_end().to_owned()).collect()
+    };
+    assert_eq!([in_kcp, in_runtime], ["kcp", "skr"].map(wrote), "all managers have what they had");
+}
+
+/// An observer of three real runtimes while Lifecycle Manager works: it passes over each of them all the time, as its six
+/// managers, and renews its Lease. The observer sends nothing but reads to any server, and what Lifecycle Manager wrote
+/// stays as it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn row_101_an_observer_of_three_runtimes_beside_lifecycle_manager_only_reads() {
+    const RUNTIMES: usize = 3;
+    const PASSES: usize = 4;
+    let server = Server::start(None, None).await;
+    for module in ["keda", "mailer", "warden"] {
+        server.push("", &artifact(module), None);
+    }
+    let stage = landscape_of(RUNTIMES, &server, &[&format!("--oci-registry-host={}", server.address())]).await;
+    let (registry, definitions) = (server.host(), definitions());
+    let mut before = Vec::new();
+    for skr in &stage.skrs {
+        before.push(objects(skr).await);
+    }
+    let marks = stage.marks();
+    stage.start_with(&["--observe"]);
+    let works = async {
+        for count in 1_usize.. {
+            let now = format!("2026-08-07T13:{:02}:{:02}Z", count / 60 % 60, count % 60);
+            let lease = json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": {"name": "893110f7.kyma-project.io", "namespace": "kcp-system"},
+                "spec": {
+                    "holderIdentity": "klm-controller-manager-0_1", "leaseDurationSeconds": 180,
+                    "renewTime": now.replace('Z', ".000000Z"),
+                },
+            });
+            write(&stage.kcp, "lifecycle-manager", &lease).await;
+            for (&name, skr) in stage::MANY.iter().zip(&stage.skrs) {
+                pass(&stage.kcp, (name, skr), &registry, &definitions, &now).await;
+            }
+            // What the observer has seen of it.
+            let report = match stage.ask("metrics", "/observed.json").await {
+                Ok((200, text)) => serde_json::from_str::<Value>(&text).expect("JSON"),
+                _ => Value::Null,
+            };
+            let is_compared =
+                report["summary"]["runtimes"] == json!({"Compared": RUNTIMES}) && report["summary"]["incomplete"] == 0;
+            if PASSES <= count && is_compared {
+                return report;
+            }
+        }
+        unreachable!("it passes until the runtimes are compared")
+    };
+    let report = tokio::time::timeout(SOON * 8, works).await.expect("all runtimes are compared");
+    stage.kill().await;
+
+    // Nothing of what Lifecycle Manager writes is a difference but what the webhook configuration is missing.
+    for runtime in report["runtimes"].as_array().expect("runtimes") {
+        for (module, part) in runtime["modules"].as_object().expect("modules") {
+            let objects = part["objects"].as_array().into_iter().flatten();
+            let differing: Vec<&Value> = objects
+                .filter(|one| one["improvement"].is_null() && one["kind"] != "ValidatingWebhookConfiguration")
+                .collect();
+            assert!(differing.is_empty(), "{} {module}: {differing:#?}", runtime["name"]);
+        }
+    }
+    let (mut reads, mut others) = (BTreeMap::new(), BTreeMap::new());
+    for (cluster, mark) in stage.landscape.servers().zip(&marks) {
+        for record in cluster.records_since(*mark) {
+            let is_read = ["get", "list", "watch"].contains(&record.verb.as_str());
+            match (record.user == stage::USER, is_read) {
+                (true, true) => *reads.entry(cluster.name().to_owned()).or_insert(0) += 1,
+                (true, false) => panic!("the observer sent {record:?} to {}", cluster.name()),
+                (false, false) => *others.entry(cluster.name().to_owned()).or_insert(0) += 1,
+                (false, true) => {}
+            }
+        }
+    }
+    assert_eq!(reads.len(), 1 + RUNTIMES, "it reads each cluster: {reads:?}");
+    // A pass over a runtime is more than ten writes there.
+    assert!(others.values().all(|writes: &usize| 10 * PASSES < *writes) && others.len() == 1 + RUNTIMES, "{others:?}");
+    for (skr, before) in stage.skrs.iter().zip(&before) {
+        let after = objects(skr).await;
+        assert_eq!(differing(before, &after), Vec::<String>::new());
+        assert!(!after.values().any(|object| object["metadata"].to_string().contains("tidegate")));
+    }
+    let kcp = objects_of_kcp(&stage).await;
+    assert!(!kcp.values().any(|object| object["metadata"]["managedFields"].to_string().contains("\"tidegate\"")));
 }
 
 /// Before the take-over, the same landscape is observed: it differs by the field managers alone, which is decided,

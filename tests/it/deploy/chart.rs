@@ -572,8 +572,24 @@ async fn invalid_values_and_other_namespaces_are_refused() {
         let refused = with(helm, &[], name, value).expect_err(name);
         assert!(refused.contains("schema"), "{name}: {refused}");
     }
+    // The gateway needs the sidecar, and a key that is there twice is no YAML.
+    let label = r#"{"sidecar.istio.io/inject":"false"}"#;
+    let refused = with(helm, &[r#"events.mode="istio""#], "podLabels", label).expect_err("the chart sets it");
+    assert!(refused.contains("podLabels: with events.mode istio, the chart sets sidecar.istio.io/inject"), "{refused}");
+    assert!(with(helm, &[], "podLabels", label).is_ok(), "without a gateway, a user may decide");
     let refused = render(helm, CHART, "default", &[]).expect_err("another namespace");
     assert!(refused.contains("install this chart in the namespace kcp-system"), "{refused}");
+}
+
+/// Annotations that the chart sets as well are there once, as the user has them.
+#[tokio::test(flavor = "multi_thread")]
+async fn annotations_of_users_override_those_of_the_chart() {
+    let helm = harness::helm().await;
+    let annotations = r#"{"prometheus.io/scrape":"false","example.com/a":"b"}"#;
+    let rendered = with(helm, &[], "podAnnotations", annotations).expect("it renders");
+    let deployment = rendered.iter().find(|object| object["kind"] == "Deployment").expect("a Deployment");
+    let wanted = json!({"prometheus.io/scrape": "false", "prometheus.io/port": "8080", "example.com/a": "b"});
+    assert_eq!(deployment["spec"]["template"]["metadata"]["annotations"], wanted);
 }
 
 /// The versions of a release are one.

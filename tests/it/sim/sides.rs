@@ -59,7 +59,7 @@ pub(super) fn check(asks: &[Ask]) -> impl Future<Output = Vec<Answer>> {
 pub(super) async fn compare(asks: &[Ask]) -> Result<Vec<Answer>, String> {
     let client = real().await;
     let namespace = harness::namespace(&client, "sim").await;
-    let mut memory = Memory::default();
+    let mut memory = StoreInMemory::default();
     let mut answers = Vec::new();
     for (index, ask) in asks.iter().enumerate() {
         let ask = Ask { body: ask.body.replace("NAMESPACE", &namespace), ..ask.clone() };
@@ -272,13 +272,13 @@ async fn ask(client: &Client, method: &str, uri: &str, content: &str, body: Stri
 
 /// The functions of the simulator over the least store that they need.
 #[derive(Default)]
-struct Memory {
+struct StoreInMemory {
     objects: BTreeMap<String, Value>,
 }
 
-// === impl Memory ===
+// === impl StoreInMemory ===
 
-impl Memory {
+impl StoreInMemory {
     fn answer(&mut self, ask: &Ask, namespace: &str) -> Answer {
         self.try_answer(ask, namespace).unwrap_or_else(|status| {
             let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok());

@@ -294,6 +294,22 @@ impl Server {
         }
     }
 
+    /// From now on, it accepts connections and answers nothing. Open watches of a simulated one continue.
+    pub(crate) fn freeze(&self) {
+        match self {
+            Server::Simulated(server) => server.served.freeze(),
+            Server::Real(_) => self.real().freeze(),
+        }
+    }
+
+    /// Undoes [`Server::freeze`].
+    pub(crate) fn thaw(&self) {
+        match self {
+            Server::Simulated(server) => server.served.thaw(),
+            Server::Real(_) => self.real().thaw(),
+        }
+    }
+
     /// Cuts all connections to a simulated one. From then on, it answers every request with this status, as a load
     /// balancer does that has no server left behind it; `None` ends that.
     pub(crate) async fn fail(&self, status: Option<http::StatusCode>) {

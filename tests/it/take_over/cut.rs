@@ -221,7 +221,7 @@ async fn a_take_over_may_be_killed_anywhere() {
 }
 
 /// Applies a Manifest as Lifecycle Manager.
-async fn apply_manifest(stage: &Stage, kyma: &str, marks: &str) {
+pub(super) async fn apply_manifest(stage: &Stage, kyma: &str, marks: &str) {
     let labels = json!({
         "operator.kyma-project.io/kyma-name": kyma, "operator.kyma-project.io/module-name": format!("legacy-{marks}"),
     });

@@ -10,11 +10,11 @@ use kube::{
 use serde_json::{Value, json};
 use tidegate_testbed::Extent;
 
-use super::{adopt, retire, run};
+use super::{adopt, restarted, retire, run};
 use crate::{
     agent_path::world::{self, AGENT, OBJECTS, gateway, webhooks},
     harness::{self, SOON, eventually},
-    stage::{self, QUIET, Stage, States, read, scenarios},
+    stage::{self, Stage, States, read, scenarios},
 };
 
 scenarios! {
@@ -298,11 +298,7 @@ async fn starts_again_quietly(stage: &Stage) {
 
 /// What a new process writes to runtimes, and to the control plane without its Lease and Events.
 async fn after_a_new_start(stage: &Stage) -> Vec<String> {
-    stage.kill().await;
-    let marks = stage.marks();
-    stage.start();
-    stage.rests().await;
-    tokio::time::sleep(QUIET).await;
+    let marks = restarted(stage).await;
     [writes(stage, &marks), writes_to_kcp(stage, &marks)].concat()
 }
 

@@ -3,7 +3,8 @@
 //!
 //! The servers are copies of one landscape for each point. They let so many writes through and hold back whatever comes
 //! later, so that the process waits there for its end. [`cut`](super::cut) cuts the commands between two polls instead.
-//! Real servers have no copies, so there one landscape is taken over, with a kill at some points on the way.
+//! Real servers have no copies: there, a [`gate`](super::gate) stops the writes, and the objects become as they were
+//! before each point.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,27 +16,29 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures::{StreamExt as _, stream};
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{
+    Client,
+    api::{DeleteParams, Patch, PatchParams},
+};
 use kube_sim::{Served, WriteLimit};
 use serde_json::{Value, json};
-use tidegate_testbed::{Extent, Folder, Record};
+use tidegate_testbed::{Extent, Folder};
 use tokio::process::Command;
 
 use super::{
-    DEFINED, IN_RUNTIME, apply_before, cut::objects_of, files_before, left_of_tidegate, objects, outdate, retire,
+    DEFINED, IN_RUNTIME, apply_before,
+    cut::{apply_manifest, objects_of},
+    files_before,
+    gate::{Barrier, End, Gate},
+    left_of_tidegate, objects, outdate, retire,
 };
 use crate::{
     harness,
-    stage::{self, ADMINISTRATORS, Stage, USER, read},
+    stage::{self, Stage},
 };
 
 /// At how many points a command is killed, each after another number of writes.
 const POINTS: usize = 50;
-/// After how many writes a take-over is killed on real servers, each time on what the times before have left: while it
-/// stores objects again, and while it marks them.
-const OF_TAKE: [usize; 4] = [1, 15, 60, 80];
-/// The same of giving back.
-const OF_RELEASE: [usize; 4] = [1, 8, 15, 4];
 /// Landscapes at a time.
 const AT_ONCE: usize = 4;
 /// No command of a small landscape takes longer.
@@ -191,118 +194,219 @@ async fn the_program_may_be_killed_after_any_write_of_giving_back() {
     check(&stage, &["adopt", "release", "--yes"], None).await;
 }
 
-/// Starts a command, and kills it when the servers have answered so many of its writes. Returns whether that was before
-/// its end.
-async fn killed_on_real(stage: &Stage, arguments: &[&str], repository: Option<&Path>, after: usize) -> bool {
-    let kubeconfig = stage.kubeconfig();
-    // The servers tell its requests from those of the test: the Secrets of runtimes name this user as well.
-    std::fs::write(&kubeconfig, stage.landscape.kcp.kubeconfig_of(USER, ADMINISTRATORS).text()).expect("a file");
-    let marks = stage.marks();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    command.args(arguments).arg("--kubeconfig").arg(&kubeconfig).args(repository);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-    let mut child = command.spawn().expect("it starts");
-    let is_killed = async {
-        while writes_on_real(stage, &marks).len() < after {
-            if child.try_wait().expect("a status").is_some() {
-                return false;
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
+/// A landscape on real servers, as it is before a command. The program reaches the servers through gates.
+struct OnReal<'a> {
+    stage: &'a Stage,
+    barrier: Barrier,
+    gates: Vec<Gate>,
+    /// The objects of KCP and of each runtime, by kind and name.
+    before: Vec<BTreeMap<String, Value>>,
+    folder: Folder,
+}
+
+/// Version, kind and namespace of what the commands write on real servers, besides what [`DEFINED`] and [`IN_RUNTIME`]
+/// have.
+const MORE_OF_KCP: [(&str, &str, &str); 1] = [("apiextensions.k8s.io/v1", "CustomResourceDefinition", "")];
+const MORE_IN_RUNTIME: [(&str, &str, &str); 2] =
+    [("apiextensions.k8s.io/v1", "CustomResourceDefinition", ""), ("example.org/v1", "Thing", "kyma-system")];
+
+// === impl OnReal ===
+
+impl OnReal<'_> {
+    async fn new(stage: &Stage) -> OnReal<'_> {
+        let barrier = Barrier::new();
+        let mut gates = Vec::new();
+        for server in stage.landscape.servers() {
+            gates.push(Gate::new(server.name(), server.client(), &barrier).await);
         }
-        child.start_kill().expect("it runs");
-        child.wait().await.expect("it has ended").signal() == Some(9)
-    };
-    tokio::time::timeout(PATIENCE, is_killed).await.expect("it writes or ends")
-}
+        for (kyma, gate) in stage::MANY.iter().zip(&gates[1..]) {
+            let config = STANDARD.encode(gate.kubeconfig.text());
+            let secret = json!({
+                "apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret_of(kyma), "namespace": "kcp-system"},
+                "data": {"config": config},
+            });
+            let secrets = harness::api_of(&stage.kcp, &secret).await.expect("a kind that is served");
+            let by = PatchParams::default();
+            secrets.patch(&secret_of(kyma), &by, &Patch::Merge(&secret)).await.expect("a patch");
+        }
+        let before = objects_on_real(stage).await;
+        OnReal { stage, barrier, gates, before, folder: harness::folder() }
+    }
 
-/// The writes of the user whom commands and the Secrets of runtimes name.
-fn writes_on_real(stage: &Stage, marks: &[u64]) -> Vec<String> {
-    let servers = stage.landscape.servers().zip(marks);
-    let of = |(server, mark): (&stage::Server, &u64)| {
-        let records = server.records_since(*mark).into_iter().filter(|record| record.user == USER && record.is_write());
-        let text = |record: Record| format!("{} {} {}", record.verb, record.resource, record.name);
-        records.map(|record| format!("{} {}", server.name(), text(record))).collect::<Vec<_>>()
-    };
-    servers.flat_map(of).collect()
-}
+    fn command(&self, arguments: &[&str], repository: Option<&Path>) -> Command {
+        let kubeconfig = self.folder.path().join("kubeconfig");
+        std::fs::write(&kubeconfig, self.gates[0].kubeconfig.text()).expect("a file");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(arguments).arg("--kubeconfig").arg(&kubeconfig).args(repository);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command
+    }
 
-/// Kills a command at some points, one after the other, then lets it end. Each write comes at most once more for each
-/// kill.
-async fn killed_at_points_on_real(stage: &Stage, arguments: &[&str], repository: Option<&Path>, points: [usize; 4]) {
-    let marks = stage.marks();
-    let mut kills = 0;
-    for after in points {
-        if killed_on_real(stage, arguments, repository, after).await {
-            kills += 1;
+    /// Has all objects be as they were before, also their field managers.
+    async fn restore(&self) {
+        let after = objects_on_real(self.stage).await;
+        for ((cluster, before), after) in self.before.iter().enumerate().zip(after) {
+            let client = if cluster == 0 { &self.stage.kcp } else { &self.stage.skrs[cluster - 1] };
+            let changed = before.iter().filter(|(name, object)| timeless(object) != timeless(&after[*name]));
+            let restored = stream::iter(changed).map(async |(_, object)| restore(client, object).await);
+            restored.buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
         }
     }
-    let path = repository.map(|path| path.to_string_lossy().into_owned());
-    succeeded(&stage.command(&arguments.iter().copied().chain(path.as_deref()).collect::<Vec<_>>()).await);
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for write in writes_on_real(stage, &marks) {
+
+    /// Kills the program at so many points of a command, each time on the landscape as it was before, and starts it
+    /// again: everything is then as after a run that nothing cut off.
+    async fn check(&self, arguments: &[&str], repository: Option<&Path>, points: usize) {
+        self.barrier.let_through(usize::MAX, End::BeforeItArrives);
+        succeeded(&self.command(arguments, repository).output().await.expect("it runs"));
+        let (expected, whole) = (objects_on_real(self.stage).await, counted(self.barrier.writes()));
+        let writes: usize = whole.values().sum();
+        assert!(points < writes, "every point is another one: {writes} writes");
+        let named = |objects: &[BTreeMap<String, Value>]| -> Vec<Vec<String>> {
+            objects.iter().map(|all| all.keys().cloned().collect()).collect()
+        };
+        assert_eq!(named(&expected), named(&self.before), "no object comes or goes");
+
+        for point in 0..points {
+            self.restore().await;
+            let after = (writes - 1) * point / (points - 1);
+            let end = if point % 2 == 0 { End::BeforeItArrives } else { End::BeforeItsAnswer };
+            let said = format!("killed after {after} of {writes} writes, {end:?} of the next one");
+            self.barrier.let_through(after, end);
+            let mut child = self.command(arguments, repository).spawn().expect("it starts");
+            tokio::time::timeout(PATIENCE, self.barrier.stopped()).await.expect("it writes");
+            child.start_kill().expect("it runs");
+            let ended = child.wait().await.expect("it has ended");
+            assert_eq!(ended.signal(), Some(9), "{said}");
+            self.barrier.settled().await;
+            self.barrier.lift();
+            let again = tokio::time::timeout(PATIENCE, self.command(arguments, repository).output()).await;
+            succeeded(&again.expect("it ends").expect("it runs"));
+            let found = objects_on_real(self.stage).await;
+            assert_eq!(named(&found), named(&expected), "{said}");
+            for (name, object) in found.iter().zip(&expected).flat_map(|(found, all)| {
+                all.iter().map(|(name, object)| (name, (&found[name], object))).collect::<Vec<_>>()
+            }) {
+                assert_eq!(timeless(object.0), timeless(object.1), "{name}, {said}");
+                assert_eq!(object.0["metadata"]["uid"], object.1["metadata"]["uid"], "{name}, {said}");
+            }
+            for (write, count) in counted(self.barrier.writes()) {
+                let once = whole.get(&write).unwrap_or_else(|| panic!("{write}, {said}"));
+                assert!(count <= once + 1, "{write}: {count} times, {said}");
+            }
+        }
+    }
+}
+
+/// The objects of KCP and of each runtime, by kind and name.
+async fn objects_on_real(stage: &Stage) -> Vec<BTreeMap<String, Value>> {
+    let named = |all: Vec<Value>| -> BTreeMap<String, Value> {
+        let name = |object: &Value| format!("{} {}", object["kind"], object["metadata"]["name"]);
+        all.into_iter().map(|object| (name(&object), object)).collect()
+    };
+    let mut all = vec![named([objects(&stage.kcp, &DEFINED).await, objects(&stage.kcp, &MORE_OF_KCP).await].concat())];
+    for skr in &stage.skrs {
+        all.push(named([objects(skr, &IN_RUNTIME).await, objects(skr, &MORE_IN_RUNTIME).await].concat()));
+    }
+    all
+}
+
+/// An object without what each write changes.
+fn timeless(object: &Value) -> Value {
+    let mut object = object.clone();
+    let metadata = object["metadata"].as_object_mut().expect("metadata");
+    metadata.remove("resourceVersion");
+    for entry in metadata.get_mut("managedFields").and_then(Value::as_array_mut).into_iter().flatten() {
+        entry.as_object_mut().expect("an entry").remove("time");
+    }
+    if let Some(entries) = metadata.get_mut("managedFields").and_then(Value::as_array_mut) {
+        entries.sort_by_key(Value::to_string);
+    }
+    object
+}
+
+/// Gives an object the metadata and the status that it had.
+async fn restore(client: &Client, object: &Value) {
+    let api = harness::api_of(client, object).await.expect("a kind that is served");
+    let name = object["metadata"]["name"].as_str().expect("a name");
+    let url = format!("{}/{name}", api.resource_url());
+    let set = |path: &str, value: &Value| {
+        let add = |value: &Value| json!({"op": "add", "path": path, "value": value});
+        match value.is_null() {
+            // Removes it, whether it is there or not.
+            true => vec![add(&json!({})), json!({"op": "remove", "path": path})],
+            false => vec![add(value)],
+        }
+    };
+    let write = async |url: String, operations: Vec<Value>| {
+        let request = http::Request::patch(url).header("content-type", "application/json-patch+json");
+        let request = request.body(Value::from(operations).to_string().into_bytes()).expect("a request");
+        client.request::<Value>(request).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+    };
+    if ["CustomResourceDefinition", "Kyma", "Manifest", "Watcher"].iter().any(|kind| object["kind"] == *kind) {
+        write(format!("{url}/status"), set("/status", &object["status"])).await;
+    }
+    let metadata = &object["metadata"];
+    let marks = ["labels", "annotations"].map(|field| set(&format!("/metadata/{field}"), &metadata[field]));
+    write(url.clone(), marks.concat()).await;
+    // With anything else in the same patch, its author would be a field manager as well.
+    let entries = if metadata["managedFields"].is_null() { json!([{}]) } else { metadata["managedFields"].clone() };
+    write(url, set("/metadata/managedFields", &entries)).await;
+}
+
+/// How often each write arrived.
+fn counted(writes: Vec<String>) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for write in writes {
         *counts.entry(write).or_default() += 1;
     }
-    for (write, count) in counts {
-        // Definitions are stored again and marked, and Kymas are annotated as well.
-        assert!(count <= 3 + kills, "{write}: {count} times with {kills} kills");
-    }
-    // A busy machine may let one of them end first.
-    assert!(2 <= kills, "it is killed {kills} times");
+    counts
 }
 
-/// The same with the real parts: what a server has begun to write when the process ends is its own matter.
+/// 25 points of each command on real API servers: the writes are real, and so is their order.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_program_may_be_killed_on_real_servers() {
-    let files = files_before(&more(48));
+async fn the_program_may_be_killed_at_fifty_points_on_real_servers() {
+    let files = files_before(&more(6));
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
     let stage = Stage::real(1, Extent::Controllers, &files, &[]).await;
     apply_before(&stage, &files).await;
-    let crds = ["kymas", "moduletemplates"].map(|kind| format!("{kind}.operator.kyma-project.io"));
-    for name in &crds {
-        outdate(&stage, name).await;
+    for name in more(2) {
+        apply_manifest(&stage, &name, "mandatory").await;
     }
-    let definitions = async || -> BTreeMap<String, Value> {
-        let kinds = ["Kyma", "ModuleTemplate", "ModuleReleaseMeta"]
-            .map(|kind| ("operator.kyma-project.io/v1beta2", kind, "kcp-system"));
-        let all = objects(&stage.kcp, &kinds).await.into_iter();
-        all.map(|one| (format!("{} {}", one["kind"], one["metadata"]["name"]), one)).collect()
-    };
-    let before = definitions().await;
-    assert_eq!(before.len(), 49 + 3 + 2);
+    for kind in ["kymas", "moduletemplates", "manifests"] {
+        outdate(&stage, &format!("{kind}.operator.kyma-project.io")).await;
+    }
     let path = stage.repository.path();
-    killed_at_points_on_real(&stage, &["adopt", "take", "--yes"], Some(path), OF_TAKE).await;
-    let after = definitions().await;
-    assert_eq!(Vec::from_iter(after.keys()), Vec::from_iter(before.keys()));
-    for (name, object) in &after {
-        assert_eq!(object["spec"], before[name]["spec"], "{name}");
-        assert_eq!(object["metadata"]["uid"], before[name]["metadata"]["uid"], "{name}");
-        assert_eq!(object["metadata"]["labels"]["tidegate.dev/source"], "kcp-system.landscape", "{name}");
-    }
-    for name in &crds {
-        let crd = read(&stage.kcp, "CustomResourceDefinition", "", name).await.expect("it is there");
-        assert_eq!(crd["status"]["storedVersions"], json!(["v1beta2"]), "{name}");
+    {
+        let landscape = OnReal::new(&stage).await;
+        landscape.check(&["adopt", "take", "--yes"], Some(path), POINTS / 2).await;
     }
     let again = said(&stage.command(&["adopt", "take", "--yes", &path.to_string_lossy()]).await);
     assert!(again.contains("0 objects stored again, 0 definitions marked"), "{again}");
 
     // The way back, after a first pass, with runtimes alone.
-    for name in more(48) {
+    for name in more(2) {
+        let manifest = json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest",
+            "metadata": {"name": format!("{name}-mandatory"), "namespace": "kcp-system"},
+        });
+        let manifests = harness::api_of(&stage.kcp, &manifest).await.expect("a kind that is served");
+        let name = manifest["metadata"]["name"].as_str().expect("a name");
+        manifests.delete(name, &DeleteParams::default()).await.expect("a delete");
+    }
+    for name in more(6) {
         let kyma: Value = serde_yaml::from_str(&stage::kyma(&name, &[])).expect("YAML");
         let kymas = harness::api_of(&stage.kcp, &kyma).await.expect("a kind that is served");
         kymas.delete(&name, &DeleteParams::default()).await.expect("a delete");
         stage.repository.remove(&format!("kymas/{name}.yaml")).expect("a file");
     }
     stage.repository.commit("only Kymas with runtimes").expect("a commit");
+    let secret = stage::access_secret("one", &stage.landscape.skrs[0]);
+    harness::apply(&stage.kcp, &secret).await;
     stage.start();
     stage.kyma_in("one", "Ready").await;
     retire(&stage).await;
-    let named = async || -> Vec<(Value, Value)> {
-        let all = objects(&stage.skrs[0], &IN_RUNTIME).await.into_iter();
-        all.map(|one| (one["metadata"]["name"].clone(), one["metadata"]["uid"].clone())).collect()
-    };
-    let before = named().await;
-    killed_at_points_on_real(&stage, &["adopt", "release", "--yes"], None, OF_RELEASE).await;
-    assert_eq!(named().await, before, "nothing is deleted or created");
+    let landscape = OnReal::new(&stage).await;
+    landscape.check(&["adopt", "release", "--yes"], None, POINTS / 2).await;
     let all = [objects(&stage.kcp, &DEFINED).await, objects(&stage.skrs[0], &IN_RUNTIME).await].concat();
     for object in &all {
         assert_eq!(left_of_tidegate(object), Vec::<String>::new(), "{} {}", object["kind"], object["metadata"]["name"]);

@@ -14,15 +14,15 @@ use tokio::process::Command;
 use crate::harness;
 
 /// A control plane, a folder for a repository, and a file for the control plane's kubeconfig.
-struct Place {
+struct EmptyControlPlane {
     folder: Folder,
     /// Ends with the test.
     served: kube_sim::Served,
 }
 
-// === impl Place ===
+// === impl EmptyControlPlane ===
 
-impl Place {
+impl EmptyControlPlane {
     fn kubeconfig(&self) -> PathBuf {
         self.folder.path().join("kubeconfig")
     }
@@ -85,11 +85,11 @@ fn namespace(name: &str) -> Value {
 }
 
 /// A control plane without any kind of Lifecycle Manager, and a repository with one Kyma.
-async fn place() -> (Place, kube::Client) {
+async fn place() -> (EmptyControlPlane, kube::Client) {
     let server = kube_sim::Server::new(&kube_sim::Options::default());
     let served = server.listen("kcp").await.expect("a port");
     let folder = harness::folder();
-    let place = Place { folder, served };
+    let place = EmptyControlPlane { folder, served };
     fs::write(place.kubeconfig(), place.served.kubeconfig().text()).expect("a file");
     let source =
         "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape, namespace: kcp-system}\n";

@@ -13,10 +13,10 @@ use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
 use tidegate_testbed::{Extent, Record};
 
-use super::{FORMER, adopt, merge, retire, run};
+use super::{FORMER, adopt, merge, restarted, retire, run};
 use crate::{
     harness,
-    stage::{self, QUIET, Stage, States, read, scenarios},
+    stage::{self, Stage, States, read, scenarios},
 };
 
 scenarios! {
@@ -213,11 +213,7 @@ async fn bumped(stage: &Stage, index: usize) -> Vec<String> {
 
 /// What a new process writes.
 async fn after_a_new_start(stage: &Stage) -> Vec<String> {
-    stage.kill().await;
-    let marks = stage.marks();
-    stage.start();
-    stage.rests().await;
-    tokio::time::sleep(QUIET).await;
+    let marks = restarted(stage).await;
     writes(stage, &marks)
 }
 

@@ -100,6 +100,35 @@ async fn a_control_plane_that_answers_only_with_errors_is_an_outage_as_well() {
     ends_within_seconds(&stage).await;
 }
 
+/// Connections stay open, and no request is answered. So no request fails, and only the Lease shows it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_control_plane_that_hangs_is_an_outage_as_well() {
+    let files = files();
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    hang(Stage::on_simulated(1, Extent::Controllers, &files, &LEASE).await).await;
+}
+
+/// The watches of a real one hang as well.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_api_server_that_hangs_is_an_outage_as_well() {
+    let files = files();
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    hang(Stage::real(1, Extent::Controllers, &files, &LEASE).await).await;
+}
+
+/// The control plane hangs while the daemon leads, and answers again.
+async fn hang(stage: Stage) {
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+    let before = problems(&stage).len();
+
+    stage.landscape.kcp.freeze();
+    is_one_warning(&stage, before, &["it does not answer in time"]).await;
+    stage.landscape.kcp.thaw();
+    ends_within_seconds(&stage).await;
+}
+
 /// The log and `/readyz` say that the control plane cannot be reached, and why; nothing else is said, whatever happens.
 /// Which of the causes is said depends on whether a request was open.
 async fn is_one_warning(stage: &Stage, before: usize, causes: &[&str]) {

@@ -143,6 +143,13 @@ pub fn kept_fields(gvk: &Gvk, old: &Value, new: &Value) -> Vec<String> {
     keep_assigned(gvk, old, &mut after).into_iter().filter(|field| field != "spec.clusterIPs").collect()
 }
 
+/// A Service after an apply, with what the API server keeps of `old` although the new declaration omits it. Any other
+/// object as it is.
+pub fn with_kept_fields(gvk: &Gvk, old: &Value, mut new: Value) -> Value {
+    keep_assigned(gvk, old, &mut new);
+    new
+}
+
 /// An object of a built-in kind with the known defaults of the fields that it omits; any other as it is.
 pub(crate) fn with_defaults(gvk: &Gvk, object: &Value) -> Value {
     if is_built_in(gvk) { complete(gvk, object) } else { object.clone() }

@@ -60,12 +60,12 @@ pub(super) fn document(out: &mut Diagnostics, path: &Arc<str>, node: &Node, opti
         out.push(diagnostic.at(Place::at(path, node.line, node.column)));
         return None;
     }
-    let is_kustomization = kinds::is_kustomization_name(path) && found == kinds::Found::Untyped;
-    if is_kustomization || found == kinds::Found::Kustomization {
+    let is_kustomization = kinds::is_kustomization_name(path) && found == kinds::DocumentKind::Untyped;
+    if is_kustomization || found == kinds::DocumentKind::Kustomization {
         out.extend(module::kustomization(path, node, Kustomized::Definitions));
         return None;
     }
-    let kinds::Found::Ours(kind) = found else {
+    let kinds::DocumentKind::Ours(kind) = found else {
         let (line, column) = (node.line, node.column);
         if let Some((diagnostic, field)) = kinds::refusal(&found, options.strict) {
             let (line, column) = if field.is_empty() { (line, column) } else { node.position(&[field.into()]) };
@@ -85,11 +85,11 @@ pub(super) fn document(out: &mut Diagnostics, path: &Arc<str>, node: &Node, opti
 /// The diagnostic for a document that is not an object. It is an error if the document may have
 /// been a definition: a document that is skipped silently would look removed from git and be
 /// pruned.
-fn no_object(found: &kinds::Found, node: &Node) -> Option<Diagnostic> {
-    if *found == kinds::Found::NoMapping {
+fn no_object(found: &kinds::DocumentKind, node: &Node) -> Option<Diagnostic> {
+    if *found == kinds::DocumentKind::NoMapping {
         return Some(kinds::no_mapping(node));
     }
-    if *found != kinds::Found::Untyped {
+    if *found != kinds::DocumentKind::Untyped {
         return None;
     }
     if node.get("spec").is_some() && node.get("metadata").is_some() {

@@ -9,7 +9,7 @@ use crate::{
 
 /// What a document is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum DocumentKind {
     /// One of our kinds, in our version.
     Ours(Kind),
     /// One of our kinds with an unsupported `apiVersion`, and the group that it has.
@@ -105,27 +105,27 @@ const SETUP: Group = Group {
 static GROUPS: [Group; 2] = [KYMA, SETUP];
 
 /// Classifies a document.
-pub(super) fn find(node: &Node) -> Found {
+pub(super) fn find(node: &Node) -> DocumentKind {
     if !matches!(node.value, NodeValue::Map(_)) {
-        return Found::NoMapping;
+        return DocumentKind::NoMapping;
     }
     let (api_version, kind) = match (node.get("apiVersion"), node.get("kind")) {
-        (None, None) => return Found::Untyped,
-        (None, Some(kind)) => return Found::HalfTyped("apiVersion", suggested(kind, Group::has)),
+        (None, None) => return DocumentKind::Untyped,
+        (None, Some(kind)) => return DocumentKind::HalfTyped("apiVersion", suggested(kind, Group::has)),
         (Some(version), None) => {
             let is_of = |group: &Group, text: &str| text.split('/').next() == Some(group.name);
-            return Found::HalfTyped("kind", suggested(version, is_of));
+            return DocumentKind::HalfTyped("kind", suggested(version, is_of));
         }
         (Some(api_version), Some(kind)) => match (api_version.as_str(), kind.as_str()) {
-            (None | Some(""), _) => return Found::NoText("apiVersion"),
-            (_, None | Some("")) => return Found::NoText("kind"),
+            (None | Some(""), _) => return DocumentKind::NoText("apiVersion"),
+            (_, None | Some("")) => return DocumentKind::NoText("kind"),
             (Some(api_version), Some(kind)) => (api_version, kind),
         },
     };
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let owned = || (api_version.to_owned(), kind.to_owned());
     if group == "kustomize.config.k8s.io" {
-        return Found::Kustomization;
+        return DocumentKind::Kustomization;
     }
     let is_list = kind == "List" && group.is_empty();
     let own = GROUPS.iter().find(|own| own.name == group);
@@ -134,31 +134,31 @@ pub(super) fn find(node: &Node) -> Found {
         .strip_suffix("List")
         .is_some_and(|item| own.is_some() || rows.clone().any(|(_, row)| row.is_unique && row.kind == item));
     if is_list || is_list_of_ours {
-        return Found::List { kind: kind.to_owned() };
+        return DocumentKind::List { kind: kind.to_owned() };
     }
     if group == TIDEGATE_GROUP && kind == "GitSource" {
-        return Found::GitSource;
+        return DocumentKind::GitSource;
     }
     if let Some((of, row)) = rows.find(|(_, row)| row.kind == kind) {
         if group == of.name && version == of.version {
             return match &row.role {
-                Role::Declared(kind) => Found::Ours(*kind),
-                Role::Refused(refused) => Found::Refused(refused),
+                Role::Declared(kind) => DocumentKind::Ours(*kind),
+                Role::Refused(refused) => DocumentKind::Refused(refused),
             };
         }
         // Other groups have kinds of these names as well. Only an object meant for our group is an error.
         let resembles = of.resembles.is_some_and(|part| group.contains(part));
         if group.is_empty() || group == of.name || resembles || row.is_unique {
             let (api_version, kind) = owned();
-            return Found::WrongVersion { kind, api_version, group: of };
+            return DocumentKind::WrongVersion { kind, api_version, group: of };
         }
     }
     if let Some(group) = own {
         let meant = near::nearest(kind, group.rows.iter().map(|row| row.kind));
-        return Found::Misspelt { kind: kind.to_owned(), group, meant };
+        return DocumentKind::Misspelt { kind: kind.to_owned(), group, meant };
     }
     let (api_version, kind) = owned();
-    Found::Foreign { api_version, kind }
+    DocumentKind::Foreign { api_version, kind }
 }
 
 /// The group that a text suggests; the one of Kyma if none.
@@ -203,7 +203,7 @@ pub(super) fn into_items(mut node: Node) -> Result<Vec<Node>, Node> {
     let text = |field: &str| node.get(field).and_then(Node::as_str).map(str::to_owned);
     let (Some(api_version), Some(kind)) = (text("apiVersion"), text("kind")) else { return Err(node) };
     let Some(kind) = kind.strip_suffix("List") else { return Err(node) };
-    if layout::of_document(&node, &Found::Untyped).is_some() {
+    if layout::of_document(&node, &DocumentKind::Untyped).is_some() {
         return Err(node);
     }
     let Some(mut items) = take_items(&mut node) else { return Err(node) };
@@ -304,24 +304,24 @@ fn either(names: &[&str], separator: &str, last: &str) -> String {
 
 /// The diagnostic for an object that is not one of ours. Its place is that of `apiVersion` or
 /// `kind`.
-pub(super) fn refusal(found: &Found, strict: bool) -> Option<(Diagnostic, &'static str)> {
+pub(super) fn refusal(found: &DocumentKind, strict: bool) -> Option<(Diagnostic, &'static str)> {
     match found {
-        Found::WrongVersion { kind, api_version, group } => {
+        DocumentKind::WrongVersion { kind, api_version, group } => {
             let message = format!("{kind} does not exist in `{}`", short(api_version));
             let hint = format!("write `apiVersion: {}/{}`", group.name, group.version);
             Some((Diagnostic::error(code::API_VERSION, message).hint(hint), "apiVersion"))
         }
-        Found::Refused(Refused { kind, reason, hint }) => {
+        DocumentKind::Refused(Refused { kind, reason, hint }) => {
             let message = format!("a {kind} must not be in git: {reason}");
             Some((Diagnostic::error(code::REFUSED_KIND, message).hint(*hint), "kind"))
         }
-        Found::GitSource => {
+        DocumentKind::GitSource => {
             let message = "Tidegate does not apply a GitSource from git: it defines what git may change, so git must \
                            not change it";
             let hint = "apply it with kubectl, and name the file in `ignore`";
             Some((Diagnostic::warning(code::GIT_SOURCE, message).hint(hint), "kind"))
         }
-        Found::Misspelt { kind, group, meant } => {
+        DocumentKind::Misspelt { kind, group, meant } => {
             let message = format!("`{}` is not a kind of {} that Tidegate knows", short(kind), group.name);
             let hint = match meant {
                 Some(meant) => format!("did you mean `{meant}`?"),
@@ -329,7 +329,7 @@ pub(super) fn refusal(found: &Found, strict: bool) -> Option<(Diagnostic, &'stat
             };
             Some((Diagnostic::error(code::UNKNOWN_KIND, message).hint(hint), "kind"))
         }
-        Found::Foreign { api_version, kind } => {
+        DocumentKind::Foreign { api_version, kind } => {
             let message = format!(
                 "an object of kind {} ({}) is not applied to the control plane",
                 short(kind),
@@ -343,9 +343,9 @@ pub(super) fn refusal(found: &Found, strict: bool) -> Option<(Diagnostic, &'stat
             };
             Some((diagnostic.hint(hint), "kind"))
         }
-        Found::List { kind } => Some((list(kind), "kind")),
-        Found::HalfTyped(field, group) => Some((half_typed(field, group), "")),
-        Found::NoText(field) => Some((no_text(field), field)),
-        Found::Ours(_) | Found::Kustomization | Found::Untyped | Found::NoMapping => None,
+        DocumentKind::List { kind } => Some((list(kind), "kind")),
+        DocumentKind::HalfTyped(field, group) => Some((half_typed(field, group), "")),
+        DocumentKind::NoText(field) => Some((no_text(field), field)),
+        DocumentKind::Ours(_) | DocumentKind::Kustomization | DocumentKind::Untyped | DocumentKind::NoMapping => None,
     }
 }

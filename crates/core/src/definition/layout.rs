@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{code, kinds::Found};
+use super::{code, kinds::DocumentKind};
 use crate::{
     diagnostic::{Diagnostic, Place},
     snapshot::{File, Snapshot, is_below_any},
@@ -15,18 +15,18 @@ const CHART: &str = "Chart.yaml";
 
 /// The diagnostic for a document that another tool wrote in a form of its own. An object of a foreign kind is not
 /// applied anyway, so it is only a warning.
-pub(super) fn of_document(node: &Node, found: &Found) -> Option<Diagnostic> {
+pub(super) fn of_document(node: &Node, found: &DocumentKind) -> Option<Diagnostic> {
     if node.get("sops").is_some_and(|sops| sops.get("mac").is_some()) {
         let message = "this document is encrypted with SOPS, and Tidegate decrypts nothing";
         let diagnostic = match found {
-            Found::Foreign { .. } => Diagnostic::warning(code::ENCRYPTED, message),
+            DocumentKind::Foreign { .. } => Diagnostic::warning(code::ENCRYPTED, message),
             _ => Diagnostic::error(code::ENCRYPTED, message),
         };
         return Some(diagnostic.hint("commit it decrypted if it holds no secret, or name the file in `ignore`"));
     }
     let is_index =
         node.get("schemaVersion").is_some() && (node.get("manifests").is_some() || node.get("layers").is_some());
-    (*found == Found::Untyped && is_index).then(|| {
+    (*found == DocumentKind::Untyped && is_index).then(|| {
         let message = "this is the index of an OCI image layout, not a definition";
         let hint = "extract the manifests of the image and commit them, or name the folder in `ignore`";
         Diagnostic::error(code::OCI_LAYOUT, message).hint(hint)

@@ -12,7 +12,7 @@ pub use self::names::ModuleNames;
 use super::{
     Kind, Options, code,
     file::{self, Cache, ModuleRead},
-    kinds::{self, Found},
+    kinds::{self, DocumentKind},
     layout, paths,
 };
 use serde_json::Value;
@@ -346,13 +346,13 @@ fn objects<'a>(
         }
         for document in documents(path, bytes, limits) {
             if let Ok(node) = &document
-                && (kinds::is_kustomization_name(path) || kinds::find(node) == Found::Kustomization)
+                && (kinds::is_kustomization_name(path) || kinds::find(node) == DocumentKind::Kustomization)
             {
                 diagnostics.extend(kustomization(path, node, Kustomized::Module));
                 continue;
             }
             if let Ok(node) = &document
-                && let Some(diagnostic) = layout::of_document(node, &Found::Untyped)
+                && let Some(diagnostic) = layout::of_document(node, &DocumentKind::Untyped)
             {
                 diagnostics.push(diagnostic.at(Place::at(path, node.line, node.column)));
                 continue;
@@ -433,37 +433,37 @@ fn object(path: &Arc<str>, node: &Node) -> Result<SourceObject, Diagnostic> {
         Err(Diagnostic::error(code::MODULE_OBJECT, message).hint(hint).at(place))
     };
     match kinds::find(node) {
-        Found::NoMapping => {
+        DocumentKind::NoMapping => {
             return error("a module's document must be an object", "write `apiVersion`, `kind` and `metadata`", here);
         }
-        Found::Untyped => {
+        DocumentKind::Untyped => {
             let hint = "every document below a module path must be an object; move other files elsewhere";
             return error("this object has neither `apiVersion` nor `kind`", hint, here);
         }
-        Found::HalfTyped(missing, group) => {
+        DocumentKind::HalfTyped(missing, group) => {
             let hint = format!("add `{missing}`; every document below a module path must be an object");
             return Err(kinds::half_typed(missing, group).hint(hint).at(here));
         }
-        Found::NoText(field) => return Err(kinds::no_text(field).at(at(node.position(&[field.into()])))),
-        Found::List { kind } => {
+        DocumentKind::NoText(field) => return Err(kinds::no_text(field).at(at(node.position(&[field.into()])))),
+        DocumentKind::List { kind } => {
             let message = format!("this `{}` has no list of `items`", yaml::short(&kind));
             let hint = "write the objects below `items`, or each as a separate document";
             return Err(Diagnostic::error(code::LIST, message).hint(hint).at(here));
         }
         // Runtimes may have kcp landscapes of their own.
-        Found::Ours(Kind::Setup(_)) => {}
-        Found::Ours(kind) => {
+        DocumentKind::Ours(Kind::Setup(_)) => {}
+        DocumentKind::Ours(kind) => {
             let message =
                 format!("a {kind} must not be among a module's objects, because these are installed in runtimes");
             let hint = "move it out of the module path";
             return Err(Diagnostic::error(code::DEFINITION_IN_MODULE, message).hint(hint).at(here));
         }
-        Found::WrongVersion { .. }
-        | Found::Refused { .. }
-        | Found::GitSource
-        | Found::Misspelt { .. }
-        | Found::Kustomization
-        | Found::Foreign { .. } => {}
+        DocumentKind::WrongVersion { .. }
+        | DocumentKind::Refused { .. }
+        | DocumentKind::GitSource
+        | DocumentKind::Misspelt { .. }
+        | DocumentKind::Kustomization
+        | DocumentKind::Foreign { .. } => {}
     }
     check_metadata(path, node)?;
     match Object::new(node.to_json()) {

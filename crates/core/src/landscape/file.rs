@@ -188,6 +188,9 @@ pub struct KnownKyma {
     /// The modules whose Manifests a label pauses, mandatory ones among them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub paused: BTreeSet<String>,
+    /// The installed modules in git of which the control plane had other objects than the runtime.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub behind: BTreeSet<String>,
 }
 
 /// One wanted module.
@@ -832,6 +835,7 @@ impl KnownKyma {
             modules: modules.collect(),
             installed: installed.collect(),
             paused: BTreeSet::new(),
+            behind: BTreeSet::new(),
         }
     }
 
@@ -940,14 +944,14 @@ mod tests {
     }
 
     #[test]
-    fn paused_modules_are_written_where_there_are_some() {
+    fn modules_that_are_paused_or_behind_are_written_where_there_are_some() {
         let mut file = LandscapeFile::parse(FILE).unwrap();
         file.kymas[1].paused = ["keda", "must"].map(str::to_owned).into();
+        file.kymas[1].behind = ["keda".to_owned()].into();
         let text = file.to_text();
-        assert!(
-            text.contains(r#"{"namespace":"kcp-system","name":"b","channel":"fast","paused":["keda","must"]}"#),
-            "{text}"
-        );
+        let line =
+            r#"{"namespace":"kcp-system","name":"b","channel":"fast","paused":["keda","must"],"behind":["keda"]}"#;
+        assert!(text.contains(line), "{text}");
         assert_eq!(LandscapeFile::parse(&text).unwrap(), file);
     }
 

@@ -350,6 +350,8 @@ fn a_module_in_progress_says_what_it_waits_for_and_other_hints_stay() {
     modules[1].message = Some("no image".to_owned());
     let paused = "paused by the label l of its Manifest";
     let hints = format!("module a: {paused}; module b: {paused}; module c: {paused}, which holds back a change");
+    // The Manifest of a mandatory module says it.
+    let hints = format!("{hints}; module warden: {paused}");
     assert_eq!(tell_waits(&hints, &mut modules), None);
     let said = modules.iter().map(|module| module.message.as_deref().unwrap_or_default());
     let expected = [paused.to_owned(), format!("no image; {paused}"), format!("{paused}, which holds back a change")];

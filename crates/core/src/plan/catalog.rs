@@ -129,5 +129,5 @@ impl Class {
 }
 
 fn is_true(label: Option<&str>) -> bool {
-    label.is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    label.is_some_and(landscape::says_true)
 }

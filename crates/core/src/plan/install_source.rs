@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::{
+    api::Manifest,
     component::{ParseSourceError, Source},
+    conditions,
     content::ContentId,
     name::Key,
     revision::Oid,
@@ -37,6 +39,15 @@ pub enum ParseInstallSourceError {
     /// An OCI source is invalid.
     #[error(transparent)]
     Oci(ParseSourceError),
+}
+
+/// Whether a Manifest names this content, and the status says that all of it has been applied to the runtime since.
+pub fn has_followed(manifest: &Manifest, content: ContentId) -> bool {
+    let source = InstallSource::try_from(&manifest.spec.install.source);
+    let names_it = source.is_ok_and(|source| source.content(&manifest.spec.localized_images) == content);
+    let conditions = manifest.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let applied = conditions::find(conditions, conditions::APPLIED);
+    names_it && applied.is_some_and(|applied| applied.observed_generation == manifest.metadata.generation)
 }
 
 // === impl InstallSource ===
@@ -88,5 +99,41 @@ impl TryFrom<&Value> for InstallSource {
             path: path.to_owned(),
             tree: text("tree").parse().map_err(|_| ParseInstallSourceError::Field("tree"))?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_has_followed_once_its_manifest_names_the_content_and_all_of_it_is_applied() {
+        let (old, new) = ("c15cab3d04ec92b416507419d7124ec912699dc9", "d15cab3d04ec92b416507419d7124ec912699dc9");
+        let manifest = |tree: &str, observed: Option<i64>| -> Manifest {
+            let applied = observed.map(|generation| {
+                json!({
+                    "type": conditions::APPLIED, "status": "True", "reason": "x", "message": "x",
+                    "observedGeneration": generation, "lastTransitionTime": "2026-01-01T00:00:00Z",
+                })
+            });
+            let source = json!({"type": "git", "source": "kcp-system/a", "path": "modules/a", "tree": tree});
+            serde_json::from_value(json!({
+                "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest",
+                "metadata": {"name": "eu-a", "namespace": "kcp-system", "generation": 2},
+                "spec": {"remote": true, "install": {"name": "raw-manifest", "source": source}},
+                "status": {"state": "Ready", "conditions": applied.into_iter().collect::<Vec<Value>>()},
+            }))
+            .unwrap()
+        };
+        let content = ContentId::Tree(new.parse().unwrap());
+        for (manifest, expected) in [
+            (manifest(new, Some(2)), true),
+            // The control plane has another content of the version, or the pass over the runtime has not ended.
+            (manifest(old, Some(2)), false),
+            (manifest(new, Some(1)), false),
+            (manifest(new, None), false),
+        ] {
+            assert_eq!(has_followed(&manifest, content), expected, "{manifest:?}");
+        }
     }
 }

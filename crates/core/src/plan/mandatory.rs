@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use super::{
     ModuleOutcome, ModulePlan, Offer, Refusal, RuntimePlan,
-    module::{Found, Inputs, Wanted},
+    module::{Inputs, ModuleDefinitions, Wanted},
     reason,
 };
 use crate::{
@@ -83,7 +83,7 @@ fn plan_one(
         let refusal = Refusal::waiting(reason::RELEASE_DELETED, "its ModuleReleaseMeta is being deleted");
         return present.map(|_| refused(name, refusal.uninstalling()));
     }
-    let resolved = Found::new(inputs.landscape, key.namespace(), name, release, version).and_then(|found| {
+    let resolved = ModuleDefinitions::new(inputs.landscape, key.namespace(), name, release, version).and_then(|found| {
         let Some(present) = present else { return Ok(found) };
         let message = || {
             let version = &present.version;

@@ -90,7 +90,7 @@ fn in_registry(release: &ModuleReleaseMeta, template: &ModuleTemplate, version: 
 }
 
 /// The definitions of a module.
-pub(super) struct Found<'a> {
+pub(super) struct ModuleDefinitions<'a> {
     release: &'a ModuleReleaseMeta,
     template: &'a ModuleTemplate,
     key: Key,
@@ -104,7 +104,7 @@ fn resolve<'a>(
     name: &str,
     channel: &str,
     settings: &Settings,
-) -> Result<Found<'a>, Refusal> {
+) -> Result<ModuleDefinitions<'a>, Refusal> {
     if channel == RESERVED_CHANNEL {
         let message = format!("invalid kyma spec: channel `{RESERVED_CHANNEL}` of module {name} is reserved");
         return Err(Refusal::error(reason::NO_CHANNEL, message));
@@ -124,7 +124,7 @@ fn resolve<'a>(
         let message = format!("no versions found for channel: {channel} in module {name}");
         return Err(Refusal::error(reason::NO_CHANNEL, message));
     };
-    let found = Found::new(landscape, &class.namespace, name, release, version)?;
+    let found = ModuleDefinitions::new(landscape, &class.namespace, name, release, version)?;
     class.may_use(found.template).map_err(not_allowed)?;
     if found.template.spec.mandatory {
         return Err(no_templates(name, channel));
@@ -162,7 +162,7 @@ fn not_allowed(what: &str) -> Refusal {
 }
 
 /// Rejects a version below the installed one, unless a definition allows exactly this downgrade.
-fn guard_downgrade(kyma: &Kyma, module: &Module, channel: &str, found: &Found<'_>) -> Result<(), Refusal> {
+fn guard_downgrade(kyma: &Kyma, module: &Module, channel: &str, found: &ModuleDefinitions<'_>) -> Result<(), Refusal> {
     let installed = kyma.status.iter().flat_map(|status| &status.modules).find(|status| status.name == module.name);
     let Some(installed) = installed else { return Ok(()) };
     let Some(version) = installed.version.as_deref() else { return Ok(()) };
@@ -175,9 +175,9 @@ fn guard_downgrade(kyma: &Kyma, module: &Module, channel: &str, found: &Found<'_
     })
 }
 
-// === impl Found ===
+// === impl ModuleDefinitions ===
 
-impl<'a> Found<'a> {
+impl<'a> ModuleDefinitions<'a> {
     /// The definitions of a version of a module. Refused without a ModuleTemplate.
     pub(super) fn new(
         landscape: &'a Landscape,
@@ -185,7 +185,7 @@ impl<'a> Found<'a> {
         module: &str,
         release: &'a ModuleReleaseMeta,
         version: &'a str,
-    ) -> Result<Found<'a>, Refusal> {
+    ) -> Result<ModuleDefinitions<'a>, Refusal> {
         let key = template_key(namespace, module, version);
         let template = landscape.templates.get(&key).ok_or_else(|| {
             let name = key.name();
@@ -193,7 +193,7 @@ impl<'a> Found<'a> {
                 format!("failed to get module template: ModuleTemplate.operator.kyma-project.io \"{name}\" not found");
             Refusal::error(reason::NO_TEMPLATE, message)
         })?;
-        Ok(Found { release, template, key, version })
+        Ok(ModuleDefinitions { release, template, key, version })
     }
 
     /// Refuses this version with `message` if `installed` is higher, unless a definition allows exactly this downgrade.
@@ -230,8 +230,8 @@ impl<'a> Found<'a> {
 
 impl Wanted<'_> {
     /// The plan for the module, once its definitions are resolved.
-    pub(super) fn plan(self, inputs: Inputs<'_>, resolved: Result<Found<'_>, Refusal>) -> ModulePlan {
-        let published = |found: &Found<'_>| in_registry(found.release, found.template, found.version);
+    pub(super) fn plan(self, inputs: Inputs<'_>, resolved: Result<ModuleDefinitions<'_>, Refusal>) -> ModulePlan {
+        let published = |found: &ModuleDefinitions<'_>| in_registry(found.release, found.template, found.version);
         let component = resolved.as_ref().ok().and_then(published);
         let decided = resolved.and_then(|found| self.install_or_wait(inputs, &found));
         let outcome = decided.unwrap_or_else(ModuleOutcome::Refuse);
@@ -240,7 +240,7 @@ impl Wanted<'_> {
 
     /// Installs what was found, unless that waits for a maintenance window or for its turn in a rollout. Mandatory
     /// modules wait for no window.
-    fn install_or_wait(&self, inputs: Inputs<'_>, found: &Found<'_>) -> Result<ModuleOutcome, Refusal> {
+    fn install_or_wait(&self, inputs: Inputs<'_>, found: &ModuleDefinitions<'_>) -> Result<ModuleOutcome, Refusal> {
         let Inputs { components, kyma, .. } = inputs;
         let coming = || installation(components, kyma, self, found);
         let windows = match &self.offer {
@@ -266,7 +266,12 @@ impl Wanted<'_> {
 
     /// The installed version, if its ModuleTemplate still exists and says where its objects are. If a user has edited
     /// the version in the Manifest, the status of the Kyma still names the installed one.
-    fn kept(&self, inputs: Inputs<'_>, found: &Found<'_>, installed: &InstalledVersion) -> Option<Installation> {
+    fn kept(
+        &self,
+        inputs: Inputs<'_>,
+        found: &ModuleDefinitions<'_>,
+        installed: &InstalledVersion,
+    ) -> Option<Installation> {
         let Inputs { landscape, components, kyma, class, .. } = inputs;
         let reported = window::installed_in_status(kyma).remove(self.name);
         let (installed, key, template) =
@@ -275,7 +280,7 @@ impl Wanted<'_> {
                 let template = landscape.templates.get(&key)?;
                 Some((one, key, template))
             })?;
-        let former = Found { release: found.release, template, key, version: &installed.version };
+        let former = ModuleDefinitions { release: found.release, template, key, version: &installed.version };
         let offer = installed.channel.clone().map_or_else(|| self.offer.clone(), Offer::Channel);
         let wanted = Wanted { name: self.name, offer, policy: self.policy };
         installation(components, kyma, &wanted, &former).ok()
@@ -286,7 +291,7 @@ fn installation(
     components: &Components,
     kyma: &Kyma,
     wanted: &Wanted<'_>,
-    found: &Found<'_>,
+    found: &ModuleDefinitions<'_>,
 ) -> Result<Installation, Refusal> {
     let kyma_key = landscape::key(&kyma.metadata);
     let component = component(found.release, found.template).ok_or_else(|| {
@@ -332,7 +337,7 @@ struct Origin {
 }
 
 /// A ModuleTemplate whose annotation names a path has its objects in git, any other in a registry.
-fn origin(components: &Components, component: &str, found: &Found<'_>) -> Result<Origin, Refusal> {
+fn origin(components: &Components, component: &str, found: &ModuleDefinitions<'_>) -> Result<Origin, Refusal> {
     match landscape::annotation(&found.template.metadata, names::annotation::MODULE_PATH) {
         Some(path) => Ok(Origin {
             source: git_source(found, path)?,
@@ -376,7 +381,7 @@ const COMPONENT_HINT: &str =
     "the component is `spec.ocmComponentName` of the ModuleReleaseMeta in `spec.version` of the ModuleTemplate";
 
 /// The objects of a module in git.
-fn git_source(found: &Found<'_>, path: &str) -> Result<InstallSource, Refusal> {
+fn git_source(found: &ModuleDefinitions<'_>, path: &str) -> Result<InstallSource, Refusal> {
     let metadata = &found.template.metadata;
     let name = found.key.name();
     let Some(source) = SourceName::from_metadata(metadata) else {

@@ -16,7 +16,7 @@ use crate::{budget::Budget, object::PathPart};
 pub(super) struct Path(Vec<PathPart>);
 
 /// The sink of violations: lists the first ones, and counts the others.
-pub(super) struct Found<'a> {
+pub(super) struct ViolationSink<'a> {
     pub(super) listed: Vec<Violation>,
     /// How many are only counted.
     pub(super) more: usize,
@@ -28,12 +28,12 @@ pub(super) struct Found<'a> {
 /// The longest excerpt of a value in a message, in characters.
 const EXCERPT_LEN_MAX: usize = 60;
 
-// === impl Found ===
+// === impl ViolationSink ===
 
-impl<'a> Found<'a> {
+impl<'a> ViolationSink<'a> {
     /// An empty sink that lists at most `max` violations.
-    pub(super) fn at_most(max: usize, budget: &'a Budget) -> Found<'a> {
-        Found { listed: Vec::new(), more: 0, max, budget }
+    pub(super) fn at_most(max: usize, budget: &'a Budget) -> ViolationSink<'a> {
+        ViolationSink { listed: Vec::new(), more: 0, max, budget }
     }
 
     pub(super) fn push(&mut self, violation: Violation) {
@@ -86,7 +86,7 @@ impl Path {
 }
 
 /// Checks a whole object, which replaces the old one if there is one.
-pub(super) fn object(root: &Node, value: &Value, old: Option<&Value>, out: &mut Found<'_>) {
+pub(super) fn object(root: &Node, value: &Value, old: Option<&Value>, out: &mut ViolationSink<'_>) {
     let path = &mut Path::default();
     let Some(fields) = value.as_object() else {
         out.push(path.violation(ViolationKind::Type, format!("an object must be a mapping, not {}", type_name(value))));
@@ -112,7 +112,7 @@ impl<'a> At<'a> {
     }
 }
 
-fn node(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mut Found<'_>) {
+fn node(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mut ViolationSink<'_>) {
     // A schema with many alternatives may take long for each of many values.
     if out.budget.is_over() || (value.is_null() && schema.nullable) {
         return;
@@ -149,7 +149,7 @@ fn node(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mut Fou
 
 /// Checks a value that is unchanged or part of an unchanged one. Transition rules are evaluated;
 /// violations of others are warnings.
-fn unchanged(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mut Found<'_>) {
+fn unchanged(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mut ViolationSink<'_>) {
     if !schema.rules.is_empty() {
         check_rules(schema, value, at.old, &ViolationKind::Tolerated, path, out);
     }
@@ -177,7 +177,7 @@ fn unchanged(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mu
     }
 }
 
-fn check_mapping(schema: &Node, fields: &Map<String, Value>, at: At<'_>, path: &mut Path, out: &mut Found<'_>) {
+fn check_mapping(schema: &Node, fields: &Map<String, Value>, at: At<'_>, path: &mut Path, out: &mut ViolationSink<'_>) {
     let has_own_type = at.is_root || schema.embedded;
     if schema.embedded {
         metadata::check_type(fields, path, out);
@@ -226,7 +226,7 @@ fn is_dropped(schema: &Node, value: &Value) -> bool {
     value.is_null() && !schema.nullable && schema.kind != Type::Any
 }
 
-fn check_list(schema: &Node, items: &[Value], old: Option<&Value>, path: &mut Path, out: &mut Found<'_>) {
+fn check_list(schema: &Node, items: &[Value], old: Option<&Value>, path: &mut Path, out: &mut ViolationSink<'_>) {
     check_count(items.len(), schema.items_count, "item", path, out);
     let Some(item_schema) = schema.items.as_deref() else { return };
     for (index, item) in items.iter().enumerate() {
@@ -273,7 +273,7 @@ fn duplicate_message(list: &List, item: &Value) -> String {
     }
 }
 
-fn check_allowed(schema: &Node, value: &Value, path: &mut Path, out: &mut Found<'_>) {
+fn check_allowed(schema: &Node, value: &Value, path: &mut Path, out: &mut ViolationSink<'_>) {
     let Allowed { all, first } = &schema.allowed;
     if all.is_empty() || all.contains(value) {
         return;
@@ -294,7 +294,7 @@ fn check_allowed(schema: &Node, value: &Value, path: &mut Path, out: &mut Found<
     out.push(violation);
 }
 
-fn check_text(schema: &Node, text: &str, path: &mut Path, out: &mut Found<'_>) {
+fn check_text(schema: &Node, text: &str, path: &mut Path, out: &mut ViolationSink<'_>) {
     // The byte count bounds the character count, so most texts need no counting.
     let bounds = schema.length;
     if bounds.min.is_some() || bounds.max.is_some_and(|max| text.len() > max) {
@@ -314,7 +314,7 @@ fn check_text(schema: &Node, text: &str, path: &mut Path, out: &mut Found<'_>) {
     }
 }
 
-fn check_number(schema: &Node, number: &Number, path: &mut Path, out: &mut Found<'_>) {
+fn check_number(schema: &Node, number: &Number, path: &mut Path, out: &mut ViolationSink<'_>) {
     let Some(value) = number.as_f64() else { return };
     let mut refuse = |message: String| out.push(path.violation(ViolationKind::Range, message));
     match schema.minimum {
@@ -356,7 +356,7 @@ pub(super) fn whole(number: &Number) -> Option<i128> {
     written_whole.or_else(|| format!("{:.0}", written_as_fraction()?).parse().ok())
 }
 
-fn check_count(count: usize, bounds: Bounds<usize>, unit: &str, path: &mut Path, out: &mut Found<'_>) {
+fn check_count(count: usize, bounds: Bounds<usize>, unit: &str, path: &mut Path, out: &mut ViolationSink<'_>) {
     let plural = |number: usize| if number == 1 { unit.to_owned() } else { format!("{unit}s") };
     if let Some(min) = bounds.min.filter(|&min| count < min) {
         let message = format!("has {count} {}; at least {min} are required", plural(count));
@@ -368,13 +368,13 @@ fn check_count(count: usize, bounds: Bounds<usize>, unit: &str, path: &mut Path,
     }
 }
 
-fn check_combinations(schema: &Node, value: &Value, old: Option<&Value>, path: &mut Path, out: &mut Found<'_>) {
+fn check_combinations(schema: &Node, value: &Value, old: Option<&Value>, path: &mut Path, out: &mut ViolationSink<'_>) {
     for condition in &schema.all_of {
         node(condition, value, At::below(old), path, out);
     }
     let budget = out.budget;
     let holds = |condition: &Node| {
-        let mut problems = Found::at_most(0, budget);
+        let mut problems = ViolationSink::at_most(0, budget);
         node(condition, value, At::default(), &mut Path::default(), &mut problems);
         problems.is_empty()
     };
@@ -401,7 +401,7 @@ fn check_rules(
     old: Option<&Value>,
     kind: &ViolationKind,
     path: &mut Path,
-    out: &mut Found<'_>,
+    out: &mut ViolationSink<'_>,
 ) {
     let this = rule::bind(schema, value);
     let former = old.map(|old| rule::bind(schema, old));

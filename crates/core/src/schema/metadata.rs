@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{
     ViolationKind,
-    check::{Found, Path, cut, type_name},
+    check::{Path, ViolationSink, cut, type_name},
     suggest,
 };
 use crate::name;
@@ -46,8 +46,8 @@ pub(super) enum Of {
 }
 
 /// Checks the `metadata` of the object at `path`, which may be absent.
-pub(super) fn check(metadata: Option<&Value>, of: Of, path: &mut Path, out: &mut Found<'_>) {
-    let missing_name = |path: &mut Path, out: &mut Found<'_>| {
+pub(super) fn check(metadata: Option<&Value>, of: Of, path: &mut Path, out: &mut ViolationSink<'_>) {
+    let missing_name = |path: &mut Path, out: &mut ViolationSink<'_>| {
         if of == Of::Object {
             path.within("name", |path| {
                 out.push(path.violation(ViolationKind::Required, "the object needs a name".to_owned()));
@@ -81,7 +81,7 @@ pub(super) fn check(metadata: Option<&Value>, of: Of, path: &mut Path, out: &mut
     });
 }
 
-fn check_field(field: &str, value: &Value, path: &mut Path, out: &mut Found<'_>) {
+fn check_field(field: &str, value: &Value, path: &mut Path, out: &mut ViolationSink<'_>) {
     match field {
         "labels" => texts(value, path, out, |key, value, path, out| {
             check_qualified(key, path, out);
@@ -129,7 +129,12 @@ pub fn is_known(field: &str) -> bool {
 }
 
 /// Checks a mapping of strings, and each entry with `check_entry`.
-fn texts(value: &Value, path: &mut Path, out: &mut Found<'_>, check: impl Fn(&str, &str, &mut Path, &mut Found<'_>)) {
+fn texts(
+    value: &Value,
+    path: &mut Path,
+    out: &mut ViolationSink<'_>,
+    check: impl Fn(&str, &str, &mut Path, &mut ViolationSink<'_>),
+) {
     let Some(entries) = value.as_object() else {
         let message = format!("must be a mapping of strings, not {}", type_name(value));
         out.push(path.violation(ViolationKind::Type, message));
@@ -155,7 +160,7 @@ fn check_name(
     value: &Value,
     check: impl Fn(&str) -> Result<(), name::ParseNameError>,
     path: &mut Path,
-    out: &mut Found<'_>,
+    out: &mut ViolationSink<'_>,
 ) {
     // `check_field` reports values that are not strings.
     let Some(text) = value.as_str() else { return };
@@ -188,7 +193,7 @@ fn check_label(text: &str) -> Result<(), name::ParseNameError> {
 }
 
 /// `name` or `prefix/name`: the form of keys of labels and annotations.
-fn check_qualified(key: &str, path: &mut Path, out: &mut Found<'_>) {
+fn check_qualified(key: &str, path: &mut Path, out: &mut ViolationSink<'_>) {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
@@ -217,7 +222,7 @@ pub(super) fn is_type_or_metadata(field: &str) -> bool {
 }
 
 /// Checks `apiVersion` and `kind`, which must be non-empty strings.
-pub(super) fn check_type(fields: &Map<String, Value>, path: &mut Path, out: &mut Found<'_>) {
+pub(super) fn check_type(fields: &Map<String, Value>, path: &mut Path, out: &mut ViolationSink<'_>) {
     for field in ["apiVersion", "kind"] {
         path.within(field, |path| match fields.get(field) {
             None | Some(Value::Null) => {

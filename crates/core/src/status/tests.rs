@@ -406,6 +406,35 @@ fn what_a_module_waits_for_is_a_condition_of_its_manifest_and_a_hint_of_its_kyma
 }
 
 #[test]
+fn a_paused_mandatory_module_says_so_as_others_do() {
+    let paused = |state: &str| {
+        let mut paused = Manifest::clone(&manifest(state));
+        let labels = paused.metadata.labels.get_or_insert_default();
+        labels.insert(label::SKIP_RECONCILIATION.to_owned(), "true".to_owned());
+        MandatoryFact { name: "warden".to_owned(), refused: None, manifest: Some(Arc::new(paused)) }
+    };
+    let with = |mandatory: Option<Vec<MandatoryFact>>| Facts { mandatory, ..done(vec![install("Ready")]) };
+    let hints = |status: &KymaStatus| {
+        conditions::message(&status.conditions, conditions::HINTS).map(str::to_owned).unwrap_or_default()
+    };
+    let hint = |held: &str| {
+        format!(
+            "module warden: paused by the label operator.kyma-project.io/skip-reconciliation of its Manifest{held}; to \
+             continue, run `kubectl label manifest eu-cache-1 -n kcp-system \
+             operator.kyma-project.io/skip-reconciliation-`"
+        )
+    };
+    let idle = check(&with(Some(vec![paused("Ready")])), State::Ready, "kyma is ready");
+    assert_eq!((hints(&idle), held_by_pauses(&idle.conditions).len()), (hint(""), 0));
+    let holding = check(&with(Some(vec![paused("Processing")])), State::Ready, "kyma is ready");
+    let held = hint(", which holds back a change");
+    assert_eq!((hints(&holding), held_by_pauses(&holding.conditions).len()), (held.clone(), 1));
+    // A pass that did not get to it leaves the hint, one that finds none removes it.
+    assert_eq!(hints(&kyma(&kyma_with(holding.clone()), &with(None), at(2))), held);
+    assert_eq!(hints(&kyma(&kyma_with(holding), &with(Some(vec![])), at(2))), "");
+}
+
+#[test]
 fn a_paused_module_says_so_and_what_its_pause_holds_back() {
     let hints = |change: &dyn Fn(&mut Manifest), state: State, operation: &str| {
         let mut paused = Manifest::clone(&manifest(if state == State::Ready { "Ready" } else { "Processing" }));

@@ -45,7 +45,7 @@ pub(super) struct Hit {
 
 /// All differences.
 #[derive(Default)]
-pub(super) struct Found(BTreeMap<Alike, Entry>);
+pub(super) struct FoundDifferences(BTreeMap<Alike, Entry>);
 
 /// The key of a difference.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,9 +132,9 @@ impl Hit {
     }
 }
 
-// === impl Found ===
+// === impl FoundDifferences ===
 
-impl Found {
+impl FoundDifferences {
     /// Adds a difference that affects `runtimes`. Equal objects are not a difference.
     pub(super) fn add(&mut self, hit: Hit, runtimes: &[Runtime]) {
         let Some((action, refusal)) = hit.action() else { return };
@@ -175,7 +175,7 @@ impl Found {
     }
 
     /// These differences, which are there once a user has confirmed what waits, beside those that are there `at_once`.
-    pub(super) fn after_confirmation(self, at_once: Found) -> Found {
+    pub(super) fn after_confirmation(self, at_once: FoundDifferences) -> FoundDifferences {
         let mut all = at_once;
         for (key, mut entry) in self.0 {
             let effect = match key.effect {
@@ -212,7 +212,7 @@ impl Found {
     }
 
     /// Adds all differences of another collection.
-    pub(super) fn append(&mut self, other: Found) {
+    pub(super) fn append(&mut self, other: FoundDifferences) {
         for (key, entry) in other.0 {
             self.take(key, entry);
         }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Comparison, Found, Hit, Names, Runtime, Seen,
+    Comparison, FoundDifferences, Hit, Names, Runtime, Seen,
     held::HeldBy,
     modules::{self, Installed, Shared},
     overlap::{Clash, Clashes, Outcomes, content},
@@ -183,7 +183,7 @@ fn is_suspended(comparison: &Comparison<'_>, key: &Key, old: Option<&Half<'_>>, 
         let known = comparison.prepared.known.get(key).filter(|_| !was_written)?;
         known.labels.get(label::SKIP_RECONCILIATION).cloned()
     });
-    value.is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    value.as_deref().is_some_and(landscape::says_true)
 }
 
 /// Whether everything that determines the modules is equal, except releases and versions.
@@ -246,7 +246,7 @@ fn counterpart(
         moves: false,
         context: Context::default(),
     };
-    Found::add(&mut seen.found, hit, &[runtime]);
+    FoundDifferences::add(&mut seen.found, hit, &[runtime]);
 }
 
 /// Compares the modules of a runtime: those on both sides.
@@ -721,10 +721,7 @@ impl<'a> Half<'a> {
 /// The modules of the old side, with those that the Kyma has dropped while a label of git suspended it: the runtime
 /// still has them, and loses them once the new side has no such label.
 fn with_dropped<'a>(comparison: &Comparison<'_>, key: &Key, kyma: &Kyma, spec: Cow<'a, KymaSpec>) -> Cow<'a, KymaSpec> {
-    let suspends = |kyma: &Kyma| {
-        let value = landscape::label(&kyma.metadata, label::SKIP_RECONCILIATION);
-        value.is_some_and(|value| value.eq_ignore_ascii_case("true"))
-    };
+    let suspends = |kyma: &Kyma| landscape::is_skipped(&kyma.metadata);
     let Some(known) = comparison.prepared.known.get(key).filter(|_| suspends(kyma)) else { return spec };
     if comparison.prepared.new.kymas.get(key).is_none_or(|new| suspends(new)) {
         return spec;

@@ -494,14 +494,14 @@ fn removals(
         unmanaged.flat_map(|(key, kyma)| removal::unmanaged(&kyma, installed.iter().filter(|one| one.runtime == *key)));
     let unmanaged = unmanaged.collect();
     let is_known = |kyma: &&KnownKyma| {
-        kyma.labels.get(label::SKIP_RECONCILIATION).is_some_and(|value| value.eq_ignore_ascii_case("true"))
+        kyma.labels.get(label::SKIP_RECONCILIATION).is_some_and(|value| landscape::says_true(value))
     };
     let by_user: BTreeSet<Key> =
         around.known.iter().flat_map(|file| &file.kymas).filter(is_known).map(KnownKyma::key).collect();
     let is_suspended = |key: &Key| {
         let id = (Kind::Kyma, key.clone());
         let label = |definition: &Arc<Definition>| {
-            definition.object.label(label::SKIP_RECONCILIATION).map(|value| value.eq_ignore_ascii_case("true"))
+            definition.object.label(label::SKIP_RECONCILIATION).map(landscape::says_true)
         };
         let (before, after) = (from.good.get(&id).and_then(label), to.good.get(&id).and_then(label));
         // The label from the old revision goes with it.

@@ -213,6 +213,7 @@ fn report(old: &World, new: &World) -> Report {
         mask: &MaskKey::new([7; 32]),
         numbers: true,
         idle: new.suspended.then_some(Idle::Suspended),
+        resume_by: ResumeBy::Command,
     };
     let report = compare(request, to.3.clone(), Subject::default()).finish();
     let prepared = Prepared::new(&request);
@@ -635,6 +636,23 @@ fn while_the_source_is_suspended_nothing_comes_about() {
 }
 
 #[test]
+fn a_source_that_its_file_suspends_is_resumed_in_git() {
+    let hint = |idle, by| Held::source_idle(&source(), idle, by).hint;
+    let command = Some("run `tidegate resume` to resume it".to_owned());
+    let file = Some("remove `spec.suspend` from the GitSource in git to resume it".to_owned());
+    for (idle, by, expected) in [
+        (Idle::Suspended, ResumeBy::Command, &command),
+        (Idle::SuspendedEnding, ResumeBy::Command, &command),
+        (Idle::Ending, ResumeBy::Command, &None),
+        (Idle::Suspended, ResumeBy::File, &file),
+        (Idle::SuspendedEnding, ResumeBy::File, &file),
+        (Idle::Ending, ResumeBy::File, &None),
+    ] {
+        assert_eq!(hint(idle, by), *expected, "{idle:?} {by:?}");
+    }
+}
+
+#[test]
 fn guarded_kinds_stay_when_a_version_drops_them() {
     let crd = "---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: things.example.org}\n\
         spec: {group: example.org, scope: Namespaced, names: {kind: Thing, plural: things}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}\n---\napiVersion: v1\nkind: Service\nmetadata: {name: s, namespace: cache}\n";
@@ -693,17 +711,18 @@ fn an_object_that_may_be_made_anew_from_now_on_is_recreated_where_an_earlier_cha
         )
     };
     // What the control plane has of the module, whenever the old side was committed.
-    let file = |failed: &str, version: &str, control_plane: &World| -> &'static str {
+    let following = |failed: &str, version: &str, control_plane: &World, behind: &str| -> &'static str {
         let tree = control_plane.snapshot().trees["modules/cache/1.0.0/objects"];
         let text = format!(
             "apiVersion: tidegate.dev/v1alpha1\nkind: Landscape\nwritten: '2026-01-01T00:00:00Z'\nkymas:\n- namespace: kcp-system\n  \
              name: one\n  channel: regular\n  modules: [{{name: cache}}]\n  installed: [{{name: cache, channel: regular, \
-             version: {version}{failed}}}]\ntemplates:\n- apiVersion: operator.kyma-project.io/v1beta2\n  kind: ModuleTemplate\n  \
+             version: {version}{failed}}}]\n{behind}templates:\n- apiVersion: operator.kyma-project.io/v1beta2\n  kind: ModuleTemplate\n  \
              metadata: {{name: cache-1.0.0, namespace: kcp-system, labels: {{tidegate.dev/source: kcp-system.landscape}}, \
              annotations: {{tidegate.dev/module-tree: {tree}}}}}\n  spec: {{moduleName: cache, version: 1.0.0, descriptor: {{}}}}\n"
         );
         Box::leak(text.into_boxed_str())
     };
+    let file = |failed: &str, version: &str, control_plane: &World| following(failed, version, control_plane, "");
     let path = "modules/cache/1.0.0/objects/a.yaml";
     let (without, with) = (deployment("{}"), deployment("{tidegate.dev/recreate: enabled}"));
     let (now, earlier) = (world().file(path, &without), world());
@@ -714,6 +733,9 @@ fn an_object_that_may_be_made_anew_from_now_on_is_recreated_where_an_earlier_cha
         (Some(file("", "0.9.0", &now)), true),
         // The old side was not applied yet when the file was written.
         (Some(file("", "1.0.0", &earlier)), true),
+        // The control plane had it, and the runtime had not followed.
+        (Some(following("", "1.0.0", &now, "  behind: [cache]\n")), true),
+        (Some(following("", "1.0.0", &now, "  behind: [mailer]\n")), false),
     ] {
         let old = World { known, ..world().file(path, &without) };
         let found = report(&old, &old.clone().file(path, &with));

@@ -168,3 +168,40 @@ fn what_a_manager_applied_that_is_taken_over_leaves_with_it() {
     let expected = json!({"metadata": {"annotations": {noted: "{}"}}, "spec": {"beta": false, "channel": ""}});
     assert_eq!(applied_by(&live, &json!({"metadata": {}, "spec": {}}), &["applier"]), expected);
 }
+
+#[test]
+fn what_the_api_server_keeps_of_a_service_stays() {
+    let service = |kind: &str, spec: Value, fields: Value| {
+        json!({
+            "apiVersion": "v1", "kind": kind, "spec": spec,
+            "metadata": {"name": "a", "managedFields": [
+                {"manager": "us", "operation": "Apply", "fieldsV1": {"f:spec": fields}},
+            ]},
+        })
+    };
+    let ports = |more: Value| {
+        let mut port = json!({"name": "web", "port": 80, "protocol": "TCP"});
+        port.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"clusterIP": "10.0.0.1", "type": "NodePort", "ports": [port]})
+    };
+    let claims = json!({
+        "f:clusterIP": {}, "f:type": {},
+        "f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}, "f:port": {}, "f:nodePort": {}}},
+    });
+    let live = service("Service", ports(json!({"nodePort": 30000})), claims.clone());
+    let declared =
+        |spec: Value| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": spec});
+    let port = json!({"name": "web", "port": 80});
+    // Neither the address nor the port is in git any more: the apply changes nothing.
+    let desired = declared(json!({"type": "NodePort", "ports": [port]}));
+    assert_eq!(applied_by(&live, &desired, &["us"]), stripped(&live));
+    // A Service of another type has no such port. Its address stays.
+    let after = applied_by(&live, &declared(json!({"type": "ClusterIP", "ports": [port]})), &["us"]);
+    assert_eq!(after["spec"]["ports"], json!([{"name": "web", "port": 80, "protocol": "TCP"}]));
+    assert_eq!(after["spec"]["clusterIP"], "10.0.0.1");
+    // A field of the same name in another kind goes.
+    let live = service("Other", ports(json!({"nodePort": 30000})), claims);
+    let after = applied_by(&live, &desired, &["us"]);
+    assert_eq!(after["spec"]["ports"][0]["nodePort"], Value::Null);
+    assert_eq!(after["spec"]["clusterIP"], Value::Null);
+}

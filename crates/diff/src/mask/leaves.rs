@@ -17,7 +17,7 @@ const HEADERS: [&str; 2] = ["apiVersion", "kind"];
 
 /// Every text and long number in a value that is JSON or YAML, without keys of mappings. A text in base64 comes decoded
 /// as well, and the password of `auth: base64(user:password)` by itself. Empty for a plain text.
-pub(super) fn of(value: &[u8]) -> Vec<String> {
+pub(super) fn find(value: &[u8]) -> Vec<String> {
     let mut leaves = Vec::new();
     // A mask reads as YAML, and hides nothing.
     if let Ok(text) = std::str::from_utf8(value)

@@ -8,7 +8,7 @@ mod structural;
 
 use serde_json::{Value, json};
 
-use self::schema::{Found, SchemaPosition};
+use self::schema::{SchemaErrors, SchemaPosition};
 use crate::{clock::time_text, refusal::Cause, text};
 
 /// Why the names of a definition are not accepted: a reason and a message.
@@ -101,7 +101,7 @@ fn check_schemas(versions: &[Value], causes: &mut Vec<Cause>) {
             continue;
         }
         let path = if same { "spec.validation.openAPIV3Schema".to_owned() } else { in_version };
-        let mut found = Found::default();
+        let mut found = SchemaErrors::default();
         schema::walk(&schema, &path, &SchemaPosition::root(), &mut found);
         causes.append(&mut found.causes);
         causes.append(&mut found.of_rules);

@@ -44,7 +44,7 @@ use tidegate_core::{
     status, yaml,
 };
 use tidegate_diff::{
-    gather::Found,
+    gather::ObjectDifference,
     live::differing,
     model::{Effect, Held, NotKnown, Why},
 };
@@ -273,11 +273,10 @@ fn is_covered(desired: &Object, live: &Object) -> bool {
 /// Whether a label suspends a Kyma after the revision is applied.
 fn will_be_suspended(inputs: &Inputs, world: &World, key: &Key) -> bool {
     let id = (Kind::Kyma, key.clone());
-    let is_true = |value: &str| value.eq_ignore_ascii_case("true");
     if let Some(value) =
         inputs.wanted.definitions.good.get(&id).and_then(|one| one.object.label(label::SKIP_RECONCILIATION))
     {
-        return is_true(value);
+        return landscape::says_true(value);
     }
     let Some(live) = world.objects.get(&id) else { return false };
     // A label from git goes with its definition's.
@@ -286,7 +285,7 @@ fn will_be_suspended(inputs: &Inputs, world: &World, key: &Key) -> bool {
         let is_ours = |entry: &&Value| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply";
         entries.iter().filter(is_ours).any(|entry| !entry["fieldsV1"]["f:metadata"]["f:labels"][&path].is_null())
     });
-    !from_git && live.label(label::SKIP_RECONCILIATION).is_some_and(is_true)
+    !from_git && live.label(label::SKIP_RECONCILIATION).is_some_and(landscape::says_true)
 }
 
 /// The modules that changed Kymas leave alone. A Kyma that waits changes nothing.
@@ -451,7 +450,7 @@ fn installed(world: &World) -> Vec<Installed> {
 }
 
 /// The difference that an apply makes, and the object after it.
-type Applied = Option<(Option<Found>, Value)>;
+type Applied = Option<(Option<ObjectDifference>, Value)>;
 
 async fn apply(inputs: &Inputs, world: &World, comparer: &Comparer<'_>, id: &Id) -> Result<Applied, Error> {
     let Some(definition) = inputs.wanted.definitions.good.get(id) else { return Ok(None) };
@@ -462,7 +461,7 @@ async fn apply(inputs: &Inputs, world: &World, comparer: &Comparer<'_>, id: &Id)
     };
     let (found, value) = apply_over(comparer, id, &wish, live).await?;
     let found = found.map(|found| match (&found.old, &found.new) {
-        (Some(old), Some(new)) => Found { places: vec![line(definition, &differing(old, new))], ..found },
+        (Some(old), Some(new)) => ObjectDifference { places: vec![line(definition, &differing(old, new))], ..found },
         (Some(_), None) | (None, _) => found,
     });
     Ok(Some((found, value)))
@@ -474,7 +473,7 @@ async fn apply_over(
     id: &Id,
     wish: &Wish,
     live: &Object,
-) -> Result<(Option<Found>, Value), Error> {
+) -> Result<(Option<ObjectDifference>, Value), Error> {
     let differs = comparer.existing(wish, live).await?;
     let Some(differs) = differs.or_else(|| without_other_modules(comparer, wish, live)) else {
         return Ok((None, live.value().clone()));
@@ -493,12 +492,12 @@ fn without_other_modules(comparer: &Comparer<'_>, wish: &Wish, live: &Object) ->
     comparer.merged(&old, &new)
 }
 
-fn found(comparer: &Comparer<'_>, id: &Id, wish: &Wish, differs: &Differs) -> Found {
-    Found { runtimes: id_runtimes(id), ..comparer.found(wish, differs, Effect::Applies) }
+fn found(comparer: &Comparer<'_>, id: &Id, wish: &Wish, differs: &Differs) -> ObjectDifference {
+    ObjectDifference { runtimes: id_runtimes(id), ..comparer.found(wish, differs, Effect::Applies) }
 }
 
-fn goes_one(comparer: &Comparer<'_>, id: &Id, live: &Object, effect: Effect) -> Found {
-    Found { runtimes: id_runtimes(id), ..comparer.found_gone(live, effect) }
+fn goes_one(comparer: &Comparer<'_>, id: &Id, live: &Object, effect: Effect) -> ObjectDifference {
+    ObjectDifference { runtimes: id_runtimes(id), ..comparer.found_gone(live, effect) }
 }
 
 fn restore(value: &mut Value, from: &Value, pointer: &str) {
@@ -563,7 +562,7 @@ async fn refused(
                 match apply(inputs, world, comparer, id).await {
                     Ok(applied) => {
                         if let Some((found, value)) = applied {
-                            outcome.found.extend(found.map(|one| Found { effect, ..one }));
+                            outcome.found.extend(found.map(|one| ObjectDifference { effect, ..one }));
                             unconfirmed.extend(needs_confirmation.then(|| (id.clone(), value)));
                         }
                     }
@@ -576,7 +575,7 @@ async fn refused(
         let wish = wish(definition, &inputs.source);
         match comparer.stranger(&wish, live, &managers(live)).await {
             Ok(differs) => {
-                outcome.found.push(Found { effect: Effect::Held, ..found(comparer, id, &wish, &differs) });
+                outcome.found.push(ObjectDifference { effect: Effect::Held, ..found(comparer, id, &wish, &differs) });
                 let (message, place) = (comparer.shared.scrub(&held.message), Some(held.place.clone()));
                 outcome.held.push(Held { place, ..Held::of_definition(id, Why::Conflict, message) });
             }
@@ -643,7 +642,9 @@ async fn hand_over(
             let wish = Wish { gvk: object.gvk(), object, places: Vec::new(), maker: None };
             match apply_over(comparer, id, &wish, live).await {
                 Ok((found, value)) if waits.held.contains_key(id) => {
-                    outcome.found.extend(found.map(|one| Found { effect: Effect::NeedsConfirmation, ..one }));
+                    outcome
+                        .found
+                        .extend(found.map(|one| ObjectDifference { effect: Effect::NeedsConfirmation, ..one }));
                     handed.unconfirmed.push((id.clone(), value));
                 }
                 Ok((found, value)) => {

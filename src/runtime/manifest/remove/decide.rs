@@ -6,7 +6,7 @@ use tidegate_cluster::{Kind, Metadata};
 use tidegate_core::{
     api::{
         Manifest,
-        names::{MANAGED_BY_SKR, label},
+        names::{FIELD_MANAGER, MANAGED_BY_SKR, annotation, label},
     },
     changes::{Desired, Prune},
     object::{Gvk, Object, ObjectId},
@@ -80,6 +80,36 @@ pub(in crate::runtime::manifest) fn is_definition(id: &ObjectId) -> bool {
 pub(in crate::runtime::manifest) fn other_kinds<'a>(kinds: &'a [Kind], default: Option<&Gvk>) -> Vec<&'a Kind> {
     let is_default = |kind: &Kind| default.is_some_and(|gvk| gvk.group == kind.gvk.group && gvk.kind == kind.gvk.kind);
     kinds.iter().filter(|kind| !is_default(kind)).collect()
+}
+
+/// Divides custom resources: those that Tidegate created by default for a version that declared them, which go with the
+/// module although its version declares them no longer; and all others. `siblings` are all Manifests of the runtime.
+pub(in crate::runtime::manifest) fn former_defaults(
+    siblings: &[Arc<Manifest>],
+    present: Vec<Metadata>,
+) -> (Vec<Metadata>, Vec<Metadata>) {
+    let is_recorded = |id: &ObjectId| siblings.iter().any(|sibling| recorded::inventory(sibling).contains(id));
+    let is_former = |metadata: &Metadata| is_made_by_us(metadata) && !is_default_of_any(&metadata.id, siblings);
+    present.into_iter().partition(|metadata| is_former(metadata) && !is_recorded(&metadata.id))
+}
+
+/// Whether Tidegate created a custom resource by default. Objects of modules have the ownership label; those that have
+/// become a user's still name their Manifest.
+fn is_made_by_us(metadata: &Metadata) -> bool {
+    metadata.unreadable.is_none()
+        && metadata.has_manager(FIELD_MANAGER)
+        && metadata.label(label::MANAGED_BY).is_none()
+        && metadata.annotation(annotation::OWNED_BY).is_none()
+}
+
+/// Whether a Manifest declares a custom resource as the default one. If its kind has no namespace, that of the
+/// declaration does not matter.
+fn is_default_of_any(id: &ObjectId, siblings: &[Arc<Manifest>]) -> bool {
+    siblings.iter().filter_map(|sibling| resource(sibling)).any(|resource| {
+        let default = resource.id();
+        (&default.group, &default.kind, &default.name) == (&id.group, &id.kind, &id.name)
+            && (id.namespace.is_empty() || default.namespace == id.namespace)
+    })
 }
 
 /// The message while users have custom resources of a kind that the module defines, and what it waits for; none if

@@ -255,7 +255,7 @@ fn an_agent_is_asked_for_only_once_its_objects_are_applied() {
     let installed = end(applied, Some(installable)).unwrap();
     assert_eq!(installed.trusts, Some(Digest::of_bytes(&prerequisites.bundle)));
     let again = Some(Duration::from_secs(1));
-    let report = installed.report(Found::Starting("starts".to_owned()), WatchFact::not_configured(), again);
+    let report = installed.report(AgentState::Starting("starts".to_owned()), WatchFact::not_configured(), again);
     assert_eq!((report.webhook, report.again), (Part::Waiting("starts".to_owned()), again));
     assert_eq!(report.applied, Some(user::record(&total, Some("admin"))));
     let incomplete = end(ApplyResults { complete: None, ..applied }, Some(installable)).unwrap();

@@ -20,7 +20,7 @@ impl Bench {
         self.rhythm.checked(Some(live), self.start + after);
     }
 
-    fn runs(&mut self, found: &Found, program: Program, after: Duration) -> Option<Duration> {
+    fn runs(&mut self, found: &AgentState, program: Program, after: Duration) -> Option<Duration> {
         let since = self.rhythm.ready_since(found, program, self.start + after);
         since.map(|since| since.duration_since(self.start))
     }
@@ -33,39 +33,39 @@ fn a_runtime_whose_changes_are_reported_is_checked_every_six_hours_and_else_on_e
     assert!(is_due(&bench, true, Duration::ZERO), "a new process checks once");
     bench.looked(Duration::ZERO, &LiveObjects::new());
     assert!(is_due(&bench, true, SECOND), "its agent is not known to run");
-    bench.runs(&Found::Ready, Program::Tidegate, SECOND);
+    bench.runs(&AgentState::Ready, Program::Tidegate, SECOND);
     assert!(is_due(&bench, false, SECOND), "no probe has come back");
     assert!(!is_due(&bench, true, SECOND));
     assert!(!is_due(&bench, true, CHECK - SECOND));
     assert!(is_due(&bench, true, CHECK), "six hours are over");
     bench.looked(CHECK, &LiveObjects::new());
     assert!(!is_due(&bench, true, CHECK + SECOND));
-    bench.runs(&Found::Starting("not yet".to_owned()), Program::Tidegate, CHECK);
+    bench.runs(&AgentState::Starting("not yet".to_owned()), Program::Tidegate, CHECK);
     assert!(is_due(&bench, true, CHECK + SECOND), "it does not run any more");
 }
 
 #[test]
 fn only_an_agent_of_ours_that_runs_can_be_probed() {
     let mut bench = Bench::new();
-    assert_eq!(bench.runs(&Found::Ready, Program::Tidegate, SECOND), Some(SECOND));
-    assert_eq!(bench.runs(&Found::Ready, Program::Tidegate, SECOND * 9), Some(SECOND), "since it runs");
-    assert_eq!(bench.runs(&Found::Broken("no".to_owned()), Program::Tidegate, SECOND * 9), None);
-    assert_eq!(bench.runs(&Found::Ready, Program::Tidegate, SECOND * 10), Some(SECOND * 10));
-    assert_eq!(bench.runs(&Found::Ready, Program::RuntimeWatcher, SECOND * 10), None);
+    assert_eq!(bench.runs(&AgentState::Ready, Program::Tidegate, SECOND), Some(SECOND));
+    assert_eq!(bench.runs(&AgentState::Ready, Program::Tidegate, SECOND * 9), Some(SECOND), "since it runs");
+    assert_eq!(bench.runs(&AgentState::Broken("no".to_owned()), Program::Tidegate, SECOND * 9), None);
+    assert_eq!(bench.runs(&AgentState::Ready, Program::Tidegate, SECOND * 10), Some(SECOND * 10));
+    assert_eq!(bench.runs(&AgentState::Ready, Program::RuntimeWatcher, SECOND * 10), None);
 }
 
 #[test]
 fn the_condition_names_the_broken_part_of_the_way() {
-    let not_yet = Found::Starting("not yet".to_owned());
+    let not_yet = AgentState::Starting("not yet".to_owned());
     for (found, way, expected) in [
         (&not_yet, None, (Status::False, reason::NOT_READY)),
-        (&Found::Ready, None, (Status::True, reason::INSTALLED)),
-        (&Found::Ready, Some(Way::Awaited), (Status::Unknown, reason::AWAITED)),
-        (&Found::Ready, Some(Way::Unproven), (Status::Unknown, reason::AWAITED)),
-        (&Found::Ready, Some(Way::Heard), (Status::True, reason::HEARD)),
-        (&Found::Ready, Some(Way::Silent), (Status::False, reason::SILENT)),
-        (&Found::Ready, Some(Way::Deaf), (Status::False, reason::DEAF)),
-        (&Found::Ready, Some(Way::Refused), (Status::False, reason::REFUSED)),
+        (&AgentState::Ready, None, (Status::True, reason::INSTALLED)),
+        (&AgentState::Ready, Some(Way::Awaited), (Status::Unknown, reason::AWAITED)),
+        (&AgentState::Ready, Some(Way::Unproven), (Status::Unknown, reason::AWAITED)),
+        (&AgentState::Ready, Some(Way::Heard), (Status::True, reason::HEARD)),
+        (&AgentState::Ready, Some(Way::Silent), (Status::False, reason::SILENT)),
+        (&AgentState::Ready, Some(Way::Deaf), (Status::False, reason::DEAF)),
+        (&AgentState::Ready, Some(Way::Refused), (Status::False, reason::REFUSED)),
     ] {
         let fact = fact_of(found, way);
         assert_eq!((fact.status, fact.reason), expected);

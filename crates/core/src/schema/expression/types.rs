@@ -265,15 +265,15 @@ impl Checker<'_> {
         }
         if let Some(found) = operators::known(name, &arguments, call.target.is_some()) {
             return match found {
-                operators::Found::Type(of) => of,
-                operators::Found::Operands(wrong) => {
+                operators::CallType::Type(of) => of,
+                operators::CallType::Operands(wrong) => {
                     for index in wrong {
                         let message = format!("expected type 'bool' but found '{}'", arguments[index]);
                         self.report(call.args[index].id, message);
                     }
                     Type::Error
                 }
-                operators::Found::NoOverload => {
+                operators::CallType::NoOverload => {
                     operators::settle(name, &mut arguments);
                     let message = no_overload(name, &arguments, call.target.is_some());
                     self.report(id, message)

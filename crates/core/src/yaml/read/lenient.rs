@@ -27,7 +27,7 @@ pub struct Scalar {
 }
 
 /// The scalars that were found.
-struct Found {
+struct ScalarSink {
     scalars: Vec<Scalar>,
     count_max: usize,
 }
@@ -42,7 +42,7 @@ enum Open {
 
 /// The scalars of a text, at most `count_max`: without keys of mappings, `null` and booleans.
 pub fn scalars(text: &str, count_max: usize) -> Vec<Scalar> {
-    let mut found = Found { scalars: Vec::new(), count_max };
+    let mut found = ScalarSink { scalars: Vec::new(), count_max };
     for (_, document) in documents(text) {
         if !add_yaml(document, &mut found) {
             document.lines().for_each(|line| add_line(line, &mut found));
@@ -51,9 +51,9 @@ pub fn scalars(text: &str, count_max: usize) -> Vec<Scalar> {
     found.scalars
 }
 
-// === impl Found ===
+// === impl ScalarSink ===
 
-impl Found {
+impl ScalarSink {
     fn add(&mut self, key: &Rc<str>, text: &str, is_quoted: bool) {
         if text.is_empty() || self.count_max <= self.scalars.len() {
             return;
@@ -69,7 +69,7 @@ impl Found {
 }
 
 /// Adds the scalars of a YAML document up to its first error. Returns whether there is no error.
-fn add_yaml(document: &str, found: &mut Found) -> bool {
+fn add_yaml(document: &str, found: &mut ScalarSink) -> bool {
     let options = granit_parser::options! {
         emit_comments: false,
         emit_unresolved_aliases: true,
@@ -124,7 +124,7 @@ fn set_key(open: &mut [Open], text: &str) {
 }
 
 /// Adds what may be a value in a line of a document that is not YAML.
-fn add_line(line: &str, found: &mut Found) {
+fn add_line(line: &str, found: &mut ScalarSink) {
     add_quoted(line, found);
     let mut rest = line.trim();
     let mut is_item = false;
@@ -144,7 +144,7 @@ fn add_line(line: &str, found: &mut Found) {
 }
 
 /// Adds the texts in quotes, except keys. A quote without an end reaches to the end of the line.
-fn add_quoted(line: &str, found: &mut Found) {
+fn add_quoted(line: &str, found: &mut ScalarSink) {
     let mut key: Rc<str> = Rc::default();
     let mut rest = line;
     while let Some(at) = rest.find(['"', '\'']) {
@@ -196,7 +196,7 @@ fn closing_quote(inner: &str, is_double: bool) -> Option<usize> {
 }
 
 /// Adds the plain value of `key: value`, or the whole text if there is no key.
-fn add_plain(text: &str, found: &mut Found) {
+fn add_plain(text: &str, found: &mut ScalarSink) {
     let (key, mut value) = key_and_value(text).unwrap_or(("", text));
     value = value.trim();
     // Tags and anchors.

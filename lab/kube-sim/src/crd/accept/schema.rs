@@ -9,7 +9,7 @@ use crate::refusal::Cause;
 
 /// The errors found so far.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct SchemaErrors {
     pub(super) causes: Vec<Cause>,
     /// Errors of rules: reported after all others.
     pub(super) of_rules: Vec<Cause>,
@@ -46,7 +46,7 @@ impl SchemaPosition {
 }
 
 /// Validates a schema and everything below it.
-pub(super) fn walk(schema: &Value, path: &str, place: &SchemaPosition, found: &mut Found) {
+pub(super) fn walk(schema: &Value, path: &str, place: &SchemaPosition, found: &mut SchemaErrors) {
     let none = Map::new();
     let fields = schema.as_object().unwrap_or(&none);
     let begin = found.causes.len();
@@ -61,7 +61,7 @@ pub(super) fn walk(schema: &Value, path: &str, place: &SchemaPosition, found: &m
     }
 }
 
-fn forbidden(fields: &Map<String, Value>, path: &str, place: &SchemaPosition, found: &mut Found) {
+fn forbidden(fields: &Map<String, Value>, path: &str, place: &SchemaPosition, found: &mut SchemaErrors) {
     let at = |field: &str| format!("{path}.{field}");
     let kind = text(fields, "type");
     if !kind.is_empty() && !TYPES.contains(&kind) {
@@ -90,7 +90,7 @@ fn forbidden(fields: &Map<String, Value>, path: &str, place: &SchemaPosition, fo
     }
 }
 
-fn below(fields: &Map<String, Value>, path: &str, place: &SchemaPosition, found: &mut Found) {
+fn below(fields: &Map<String, Value>, path: &str, place: &SchemaPosition, found: &mut SchemaErrors) {
     let inner = place.below();
     let properties = sorted(fields.get("properties"));
     if let Some(of) = fields.get("additionalProperties") {

@@ -82,6 +82,44 @@ fn the_default_custom_resource_goes_once_it_is_the_only_one() {
     }
 }
 
+/// A version without `spec.data` follows one with it: what Tidegate made for the former is no user's.
+#[test]
+fn a_default_custom_resource_that_no_version_declares_any_more_goes_with_the_module() {
+    let made =
+        |name: &str| Metadata { managers: vec![FIELD_MANAGER.to_owned(), "kubectl".to_owned()], ..cache(name, false) };
+    let with = |metadata: Metadata, label: Option<&str>, owner: Option<&str>| Metadata {
+        labels: label.map(|value| (label::MANAGED_BY.to_owned(), value.to_owned())).into_iter().collect(),
+        annotations: owner.map(|value| (annotation::OWNED_BY.to_owned(), value.to_owned())).into_iter().collect(),
+        ..metadata
+    };
+    let mut declaring = manifest();
+    declaring.spec.resource = Some(json!({
+        "apiVersion": "v1", "kind": "Cache", "metadata": {"name": "declared", "namespace": "kyma-system"},
+    }));
+    let mut recording = manifest();
+    let synced =
+        json!([{"group": "", "version": "v1", "kind": "Cache", "name": "recorded", "namespace": "kyma-system"}]);
+    recording.status.as_mut().unwrap().synced = serde_json::from_value(synced).unwrap();
+    let siblings = [Arc::new(manifest()), Arc::new(declaring), Arc::new(recording)];
+    let unreadable = Metadata { unreadable: Some("a label is a number".into()), ..made("unreadable") };
+    for (metadata, expected) in [
+        (made("default"), true),
+        (Metadata { id: ObjectId::new("", "Cache", "", "default"), ..made("default") }, true),
+        (cache("mine", false), false),
+        // Another module declares it, or contains it.
+        (made("declared"), false),
+        (Metadata { id: ObjectId::new("", "Cache", "", "declared"), ..made("declared") }, false),
+        (made("recorded"), false),
+        // An object of a module, and one that was a module's and is the user's.
+        (with(made("labelled"), Some(MANAGED_BY_SKR), Some("kcp-system/eu-cache")), false),
+        (with(made("released"), None, Some("kcp-system/eu-cache")), false),
+        (unreadable, false),
+    ] {
+        let (former, others) = former_defaults(&siblings, vec![metadata.clone()]);
+        assert_eq!((former.len(), others.len()), if expected { (1, 0) } else { (0, 1) }, "{metadata:?}");
+    }
+}
+
 /// A pass that fails, or a definition that is deleted meanwhile, may take the Manifest with its record.
 #[test]
 fn the_default_custom_resource_stays_until_the_runtime_shows_that_its_module_goes() {

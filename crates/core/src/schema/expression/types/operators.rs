@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Type;
 
 /// The result type of a call.
-pub(super) enum Found {
+pub(super) enum CallType {
     Type(Type),
     /// These arguments must be boolean.
     Operands(Vec<usize>),
@@ -15,12 +15,12 @@ pub(super) enum Found {
 
 /// Resolves a call whose name is known here; `None` for others. The target of a method is its first
 /// argument.
-pub(super) fn known(name: &str, arguments: &[Type], has_target: bool) -> Option<Found> {
+pub(super) fn known(name: &str, arguments: &[Type], has_target: bool) -> Option<CallType> {
     let found = match (name, arguments) {
         ("_&&_" | "_||_", arguments) => {
             let wrong = |index: &usize| !fits(&arguments[*index], &Type::Bool);
             let wrong: Vec<usize> = (0..arguments.len()).filter(wrong).collect();
-            return Some(if wrong.is_empty() { Found::Type(Type::Bool) } else { Found::Operands(wrong) });
+            return Some(if wrong.is_empty() { CallType::Type(Type::Bool) } else { CallType::Operands(wrong) });
         }
         ("_==_" | "_!=_", [left, right]) => fits(left, right).then_some(Type::Bool),
         ("_<_" | "_<=_" | "_>_" | "_>=_", [left, right]) => are_ordered(left, right).then_some(Type::Bool),
@@ -53,7 +53,7 @@ pub(super) fn known(name: &str, arguments: &[Type], has_target: bool) -> Option<
         ("dyn", [_]) => Some(Type::Dyn),
         _ => return None,
     };
-    Some(found.map_or(Found::NoOverload, Found::Type))
+    Some(found.map_or(CallType::NoOverload, CallType::Type))
 }
 
 /// Both branches of a conditional have one type: if one is known, so is the other.
