@@ -92,8 +92,8 @@ fn live_of(content: &KnownContent) -> Live {
     Live { certificates: content.certificates.clone(), is_noted, is_everywhere: state == EVERYWHERE }
 }
 
-/// The content of a trust Secret.
-fn trusted_of(overlap: &Overlap) -> Trusted {
+/// The content of a trust Secret. `is_taken` says whether an object of others has its name.
+fn trusted_of(overlap: &Overlap, is_taken: bool) -> Trusted {
     let certificates = pki::write_certificates(&overlap.certificates);
     let state = match overlap.phase {
         Phase::Spreading => "spreading",
@@ -101,7 +101,7 @@ fn trusted_of(overlap: &Overlap) -> Trusted {
         Phase::Settled | Phase::Ending => "ending",
     };
     let note = format!("{} {state}", Digest::of_bytes(certificates.as_bytes()));
-    Trusted { certificates, note, is_mounted: overlap.phase.is_mounted() }
+    Trusted { certificates, note, is_mounted: overlap.phase.is_mounted() && !is_taken }
 }
 
 /// Some names, and how many more there are.
@@ -184,7 +184,7 @@ impl SetupPass<'_> {
             match overlap.phase {
                 Phase::Settled => cluster.trusts.remove(&trust),
                 Phase::Spreading | Phase::Reissuing | Phase::Ending => {
-                    cluster.trusts.insert(trust, trusted_of(overlap))
+                    cluster.trusts.insert(trust, trusted_of(overlap, self.is_taken(anchor)))
                 }
             };
             let said = sentence(anchor, overlap, &decided.behind, context.issuance);
@@ -236,6 +236,13 @@ impl SetupPass<'_> {
             }
         }
         live
+    }
+
+    /// Whether an object of others has the name of a trust Secret.
+    fn is_taken(&self, anchor: &Anchor) -> bool {
+        let trust = secret(&anchor.trust);
+        let found = self.context.stores.setup_objects(self.key.namespace(), "", &BTreeSet::from([trust.clone()]));
+        found.contains_key(&trust) && !self.live_anchors(std::slice::from_ref(anchor)).contains_key(&trust)
     }
 
     /// What is known of a Secret that exists.
@@ -314,7 +321,9 @@ impl SetupPass<'_> {
     fn remembered(&self, anchor: &Anchor, live: &LiveObjects) -> Option<Authority> {
         let present = self.present(anchor, live)?;
         let former = self.content(&anchor.secret, live)?.former.clone()?;
-        let is_new = !self.context.memory.is_settled_with(&self.id(anchor), &present);
+        // Once there is a trust Secret, that says it.
+        let is_new = !live.contains_key(&secret(&anchor.trust))
+            && !self.context.memory.is_settled_with(&self.id(anchor), &present);
         (anchor.is_key && is_new).then_some(former)
     }
 

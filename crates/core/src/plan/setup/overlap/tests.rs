@@ -69,7 +69,7 @@ fn check(what: &str, facts: &Facts, phase: Phase, trusted: &[&str], left: &[&str
     assert_eq!(found.left, left, "{what}");
 }
 
-/// Row 22: what pods trust follows from what lives, whoever replaced the CA and whenever the process began.
+/// Row 22: what pods trust follows from what lives, no matter who replaced the CA and when the process began.
 #[test]
 fn what_pods_trust_while_a_ca_is_replaced_follows_from_what_lives() {
     const OLD: &str = "ca#1<root#1";
