@@ -36,6 +36,9 @@ const UNSAID_MAX: Duration = Duration::from_secs(5);
 /// After this time without a use, a connection is closed: twice the time between two uses of a resource that stays.
 const UNUSED: Duration = Duration::from_secs(1200);
 
+/// How often the connections are looked for that were not used for so long.
+const SWEEP: Duration = Duration::from_secs(60);
+
 /// The end of the names of Secrets with keys of service accounts.
 const KEY_SUFFIX: &str = "-service-account";
 
@@ -73,9 +76,14 @@ struct Memory {
     told: HashMap<Key, Phase>,
 }
 
-/// Connections that are open because resources use them, by URL.
+/// Connections that are open because resources use them.
 #[derive(Debug)]
-struct Connections<C>(HashMap<String, Used<C>>);
+struct Connections<C> {
+    /// By URL.
+    open: HashMap<String, Used<C>>,
+    /// When all were last asked whether they are used.
+    swept: Option<Instant>,
+}
 
 #[derive(Debug)]
 struct Used<C> {
@@ -356,7 +364,8 @@ impl SetupMemory {
         self.lock().compared.remove(key);
     }
 
-    /// The connection to the workspace with this URL, for a resource. Closes those that were not used for long.
+    /// The connection to the workspace with this URL, for a resource. From time to time, closes those that were not used
+    /// for long.
     pub(super) fn connection(&self, url: &str, by: (Kind, &Key), now: Instant) -> Option<Connection> {
         self.lock().connections.take(url, by, now)
     }
@@ -405,29 +414,34 @@ impl SetupMemory {
 
 impl<C> Default for Connections<C> {
     fn default() -> Connections<C> {
-        Connections(HashMap::new())
+        Connections { open: HashMap::new(), swept: None }
     }
 }
 
 impl<C: Clone> Connections<C> {
     fn take(&mut self, url: &str, (kind, key): (Kind, &Key), now: Instant) -> Option<C> {
-        self.0.retain(|_, used| now.saturating_duration_since(used.last) < UNUSED);
-        let used = self.0.get_mut(url)?;
+        let is_unused = |used: &Used<C>| UNUSED <= now.saturating_duration_since(used.last);
+        // A landscape may have a thousand, and each pass uses some.
+        if self.swept.is_none_or(|swept| SWEEP <= now.saturating_duration_since(swept)) {
+            self.open.retain(|_, used| !is_unused(used));
+            self.swept = Some(now);
+        }
+        let used = self.open.get_mut(url).filter(|used| !is_unused(used))?;
         used.by.insert((kind, key.clone()));
         used.last = now;
         Some(used.connection.clone())
     }
 
     fn keep(&mut self, url: &str, connection: C, (kind, key): (Kind, &Key), now: Instant) {
-        let mut by = self.0.remove(url).map(|used| used.by).unwrap_or_default();
+        let mut by = self.open.remove(url).map(|used| used.by).unwrap_or_default();
         by.insert((kind, key.clone()));
-        self.0.insert(url.to_owned(), Used { connection, by, last: now });
+        self.open.insert(url.to_owned(), Used { connection, by, last: now });
     }
 
     /// Closes those that only a resource used that is gone.
     fn leave(&mut self, (kind, key): (Kind, &Key)) {
         let gone = (kind, key.clone());
-        self.0.retain(|_, used| !used.by.remove(&gone) || !used.by.is_empty());
+        self.open.retain(|_, used| !used.by.remove(&gone) || !used.by.is_empty());
     }
 }
 
