@@ -339,10 +339,7 @@ async fn r70_the_end_of_a_source_waits_until_kcp_operator_has_stopped() {
     let landscape = KcpLandscape::built_from_git().await;
     KcpLandscape::held_by(&landscape.client, "operator-0", "2001-01-01T00:00:00.000000Z").await;
     let is_seen = |source: &Value| condition(source, "tidegate.dev/KcpLandscapes").contains("kcp-operator runs");
-    let until = async |what: &str, holds: &dyn Fn(&Value) -> bool| {
-        landscape.stage.until(what, &landscape.client, "GitSource", NAMESPACE, "landscape", holds).await
-    };
-    until("it is said", &is_seen).await;
+    landscape.stage.until("it is said", &landscape.client, "GitSource", NAMESPACE, "landscape", is_seen).await;
     let source = object("tidegate.dev/v1alpha1", "GitSource", "landscape");
     let api = harness::api_of(&landscape.client, &source).await.unwrap();
     api.delete("landscape", &DeleteParams::default()).await.unwrap();
@@ -350,7 +347,7 @@ async fn r70_the_end_of_a_source_waits_until_kcp_operator_has_stopped() {
         let expected = "False PruneWaits: 6 resources of kcp landscapes stay with the source while kcp-operator runs";
         condition(source, "Ready").starts_with(expected)
     };
-    until("it waits", &waits).await;
+    landscape.stage.until("it waits", &landscape.client, "GitSource", NAMESPACE, "landscape", waits).await;
     let label = |found: Value| found["metadata"]["labels"]["tidegate.dev/source"].clone();
     assert_eq!(label(landscape.read("RootShard", "main").await.unwrap()), "kcp-system.landscape");
     // Its Lease ends.
