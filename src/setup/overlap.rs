@@ -15,8 +15,8 @@ use tidegate_core::{
     plan::{
         certificate::Authority,
         setup::{
-            self as plan, Anchor, Dependents, Facts, Known as KnownOfCluster, Live, Overlap, Phase, Plan, Signed,
-            Trusted, Verifier, setup_mark,
+            self as plan, Anchor, Composed, Dependents, Facts, Known as KnownOfCluster, Live, Overlap, Phase, Plan,
+            Signed, Trusted, Verifier, setup_mark,
         },
     },
 };
@@ -411,7 +411,7 @@ impl SetupPass<'_> {
             .filter(|(name, _)| live.contains_key(&(ObjectKind::Deployment, (*name).clone())));
         let mut composed = dependents.composed.iter().filter(|(name, _)| live.contains_key(&secret(name)));
         let is_blocked = gates.any(|(_, gates)| gates.iter().filter_map(needed).any(is_missing))
-            || composed.any(|(_, own)| own.as_deref().is_some_and(is_missing));
+            || composed.any(|(_, own)| own.certificate.as_deref().is_some_and(is_missing));
         Ok(Decided { overlap, behind, is_blocked })
     }
 
@@ -431,11 +431,12 @@ impl SetupPass<'_> {
         } else {
             self.present(anchor, live).into_iter().collect()
         };
-        let lacks = |(name, certificate): &(&String, &Option<String>)| {
+        let lacks = |(name, composed): &(&String, &Composed)| {
             let Some(found) = self.content(name, live) else { return false };
-            let own = certificate.as_deref().and_then(|name| self.content(name, live));
+            let own = composed.certificate.as_deref().and_then(|name| self.content(name, live));
             let own = own.as_ref().and_then(|own| own.certificates.first());
-            trusted.iter().chain(own).any(|one| !found.certificates.contains(one))
+            let trusted = trusted.iter().filter(|_| composed.has_anchor);
+            trusted.chain(own).any(|one| !found.certificates.contains(one))
         };
         let has_others = |(name, gates): &(&String, &Vec<plan::Gate>)| {
             let Some(found) = live.get(&(ObjectKind::Deployment, (*name).clone())) else { return false };

@@ -312,7 +312,12 @@ impl Kubelet<'_> {
         for name in DEPLOYMENTS {
             let found = self.landscape.read("Deployment", name).await.unwrap_or_default();
             let wanted = found["spec"]["replicas"].clone();
-            let is_current = found["status"]["observedGeneration"] == found["metadata"]["generation"]
+            let generations: Vec<i64> = {
+                let world = self.world.lock().unwrap();
+                world.pods.get(name).into_iter().flatten().map(|pods| pods.generation).collect()
+            };
+            let is_current = json!(generations) == json!([found["metadata"]["generation"]])
+                && found["status"]["observedGeneration"] == found["metadata"]["generation"]
                 && found["status"]["updatedReplicas"] == wanted
                 && found["status"]["replicas"] == wanted;
             if wanted.is_null() || !is_current {
@@ -460,10 +465,10 @@ async fn a_former_key_of_service_accounts_is_accepted_for_a_day() {
         let found = landscape.read("Deployment", name).await.unwrap();
         assert!(found["spec"]["template"].to_string().contains("\"eu-service-account-trust\""), "{name}");
     }
-    let eu = landscape.read("Shard", "eu").await.unwrap();
     let said = "the key of service accounts in Secret eu-service-account is being replaced: tokens of the former one \
                 are valid until ";
-    assert!(condition(&eu, "tidegate.dev/Trust").contains(said), "{eu}");
+    let says = |found: &Value| condition(found, "tidegate.dev/Trust").contains(said);
+    landscape.until("Shard", "eu", "it says until when", says).await;
 
     // A restart in between does not forget it, and it ends by itself.
     landscape.stage.kill().await;

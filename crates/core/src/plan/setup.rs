@@ -36,7 +36,7 @@ pub use self::{
     kubeconfig::{Credentials, FileKubeconfig},
     name::{host, setup_mark},
     option::{OPT_INS, OptIn, Takes},
-    overlap::{Anchor, Dependents, Facts, Live, Overlap, Phase, Signed, TOKENS, Trusted, Verifier, overlap},
+    overlap::{Anchor, Composed, Dependents, Facts, Live, Overlap, Phase, Signed, TOKENS, Trusted, Verifier, overlap},
     rule::{is_reserved_user, problems},
     version::{Containers, DEFAULT_TAG, DefaultImage, Feature, KcpVersion, ParseImageError},
     workload::{Budget, Container, Deployment, Gate, Mounted, Probes, Replicas, Service, Volume, VolumeSource},

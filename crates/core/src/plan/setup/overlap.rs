@@ -161,10 +161,19 @@ pub struct Overlap {
 pub struct Dependents {
     /// Secrets with certificates that it signs, with their depth, see [`Signed::depth`].
     pub signed: BTreeMap<String, usize>,
-    /// Secrets that contain its certificate, with the Secret of the client certificate that they contain as well.
-    pub composed: BTreeMap<String, Option<String>>,
+    /// Secrets that contain its certificate, or one that it signs.
+    pub composed: BTreeMap<String, Composed>,
     /// Deployments whose pods mount one of these, with what they wait for.
     pub deployments: BTreeMap<String, Vec<Gate>>,
+}
+
+/// What a Secret contains of an anchor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Composed {
+    /// Whether it contains its certificate.
+    pub has_anchor: bool,
+    /// The Secret with a certificate that it signs, which this one contains.
+    pub certificate: Option<String>,
 }
 
 /// Decides what pods trust of an anchor.
@@ -335,8 +344,9 @@ impl Anchor {
                 Content::Files(_) | Content::Trusted(_) => continue,
             };
             let certificate = certificate.filter(|certificate| all.signed.contains_key(certificate));
-            if certificate.is_some() || trusts.iter().any(|trust| is_own(&trust.secret)) {
-                all.composed.insert(secret.name.clone(), certificate);
+            let has_anchor = trusts.iter().any(|trust| is_own(&trust.secret));
+            if certificate.is_some() || has_anchor {
+                all.composed.insert(secret.name.clone(), Composed { has_anchor, certificate });
             }
         }
         for deployment in plans.iter().flat_map(|plan| &plan.deployments) {
