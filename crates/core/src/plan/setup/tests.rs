@@ -1097,3 +1097,50 @@ fn pods_always_mount_a_trust_secret_where_a_template_replaces_keys() {
     let anchors = resources(&[root(json!({}))]).anchors(NAMESPACE);
     assert!(anchors.iter().all(|anchor| !anchor.rotates && !anchor.is_copied(&Known::default())));
 }
+
+/// Row 22: what a CA signs and who trusts it follows from the plans.
+#[test]
+fn what_depends_on_a_ca_is_found_in_the_plans() {
+    let user = json!({"target": {"frontProxyRef": {"name": "public"}}, "username": "admin", "validity": "8766h",
+        "secretRef": {"name": "admin-kubeconfig"}});
+    let documents = [root(json!({})), shard("eu", json!({})), proxy(json!({})), resource("Kubeconfig", "admin", user)];
+    let resources = resources(&documents);
+    let (plans, problems) = resources.plans(&Known::default());
+    assert_eq!(problems, []);
+    let anchors = resources.anchors(NAMESPACE);
+    let of = |secret: &str| {
+        let anchor = anchors.iter().find(|anchor| anchor.secret == secret).expect("an anchor");
+        anchor.dependents(&resources, &plans)
+    };
+    let names: Vec<&str> = anchors.iter().map(|anchor| anchor.secret.as_str()).collect();
+    let expected = [
+        "main-ca",
+        "main-server-ca",
+        "main-requestheader-client-ca",
+        "main-client-ca",
+        "main-service-account-ca",
+        "main-service-account",
+        "eu-service-account",
+    ];
+    assert_eq!(names, expected);
+
+    let everything = ["eu-shard-kcp", "main-kcp", "main-proxy", "public-front-proxy"];
+    let client = of("main-client-ca");
+    let depth = |found: &Dependents, name: &str| found.signed.get(name).copied();
+    assert_eq!((depth(&client, "eu-client"), depth(&client, "eu-server")), (Some(1), None));
+    let composed = |has_anchor, certificate: Option<&str>| {
+        Some(Composed { has_anchor, certificate: certificate.map(str::to_owned) })
+    };
+    let secret = |found: &Dependents, name: &str| found.composed.get(name).cloned();
+    assert_eq!(secret(&client, "public-merged-client-ca"), composed(true, None));
+    assert_eq!(secret(&client, "admin-kubeconfig"), composed(false, Some("kubeconfig-cert-admin")));
+    assert_eq!(client.deployments.keys().collect::<Vec<_>>(), everything);
+    let server = of("main-server-ca");
+    assert_eq!(secret(&server, "admin-kubeconfig"), composed(true, None));
+    assert_eq!(depth(&server, "main-public-server"), Some(1));
+
+    let root = of("main-ca");
+    assert_eq!((depth(&root, "main-client-ca"), depth(&root, "eu-client")), (Some(1), Some(2)));
+    assert_eq!(root.deployments.keys().collect::<Vec<_>>(), everything);
+    assert_eq!(of("eu-service-account").deployments.keys().collect::<Vec<_>>(), ["eu-shard-kcp"]);
+}
