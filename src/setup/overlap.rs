@@ -415,8 +415,8 @@ impl SetupPass<'_> {
         Ok(Decided { overlap, behind, is_blocked })
     }
 
-    /// The Secrets that contain something of an anchor, and the Deployments whose pods mount something of it, that do not
-    /// have it as it is now.
+    /// The Secrets that contain something of an anchor, and the Deployments whose pods mount something of it, that do
+    /// not have it as it is now.
     fn behind(
         &self,
         anchor: &Anchor,

@@ -364,8 +364,8 @@ impl SetupMemory {
         self.lock().compared.remove(key);
     }
 
-    /// The connection to the workspace with this URL, for a resource. From time to time, closes those that were not used
-    /// for long.
+    /// The connection to the workspace with this URL, for a resource. From time to time, closes those that were not
+    /// used for long.
     pub(super) fn connection(&self, url: &str, by: (Kind, &Key), now: Instant) -> Option<Connection> {
         self.lock().connections.take(url, by, now)
     }

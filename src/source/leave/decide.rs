@@ -62,8 +62,8 @@ pub(super) fn unread<'a>(ids: impl IntoIterator<Item = &'a Id>, others: &BTreeMa
     if unread.is_empty() { None } else { Some(Wait::Unread(unread)) }
 }
 
-/// What the end of a source waits for while kcp-operator runs: its resources of kcp landscapes, which would stay with the
-/// label.
+/// What the end of a source waits for while kcp-operator runs: its resources of kcp landscapes, which would stay with
+/// the label.
 pub(super) fn beside_kcp_operator(resources: &Resources, source: &SourceName) -> Option<Wait> {
     let value = source.label_value();
     let is_ours = |(kind, key): &(_, &Key)| {
