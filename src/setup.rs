@@ -11,8 +11,10 @@
 //!
 //! Objects of kcp-operator become Tidegate's by [`adopt`]. Some of them stay as they are for now, see [`hold`].
 //!
+//! While a CA is being replaced, pods trust the former one as well, and some certificates wait, see [`overlap`].
+//!
 //! Values of Secrets are read only if something mounts or contains them, and only after they changed. A pass keeps the
-//! digests of values, never the values themselves. Connections to workspaces inside kcp stay open, each with its key.
+//! digests of values, and certificates, but no other values. Connections to workspaces inside kcp stay open, each with its key.
 
 pub(crate) mod adopt;
 mod builtin;
