@@ -14,7 +14,8 @@
 //! While a CA is being replaced, pods trust the former one as well, and some certificates wait, see [`overlap`].
 //!
 //! Values of Secrets are read only if something mounts or contains them, and only after they changed. A pass keeps the
-//! digests of values, and certificates, but no other values. Connections to workspaces inside kcp stay open, each with its key.
+//! digests of values, and certificates, but no other values. Connections to workspaces inside kcp stay open, each with
+//! its key.
 
 pub(crate) mod adopt;
 mod builtin;
