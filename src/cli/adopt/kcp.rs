@@ -159,12 +159,13 @@ pub(super) async fn run(arguments: &KcpArguments, network: &Network) -> anyhow::
         if acts.is_empty() {
             return Ok(findings(operator, &facts, &templates, *now, namespaces));
         }
-        if !is_silent {
-            let holders = wait_for_silence(&cluster).await?;
+        if !std::mem::replace(&mut is_silent, true)
+            && let Some(holders) = wait_for_silence(&cluster).await?
+        {
             if !holders.is_empty() {
                 return Ok(findings(kcp::operator(&holders), &facts, &templates, *now, namespaces));
             }
-            is_silent = true;
+            // What was read is old.
             continue;
         }
         rejected.extend(write(&cluster, &cause, &acts).await?);
@@ -184,18 +185,18 @@ async fn operator(cluster: &Cluster) -> anyhow::Result<Vec<Finding>> {
 }
 
 /// Waits until it is certain that no kcp-operator runs whose Lease has ended by its own clock. Returns those that renew
-/// their Lease meanwhile: their clocks are behind. Fails if the Leases cannot be read.
-async fn wait_for_silence(cluster: &Cluster) -> anyhow::Result<BTreeMap<String, Holder>> {
+/// their Lease meanwhile: their clocks are behind; `None` if no Lease is held. Fails if the Leases cannot be read.
+async fn wait_for_silence(cluster: &Cluster) -> anyhow::Result<Option<BTreeMap<String, Holder>>> {
     let held = async || -> anyhow::Result<BTreeMap<String, Held>> {
         let leases = adopt::leases(cluster).await?.into_iter();
         Ok(leases.filter_map(|(namespace, lease)| Some((namespace, operator::held(&lease)?))).collect())
     };
     let before = held().await?;
-    let Some(first) = before.values().next() else { return Ok(BTreeMap::new()) };
+    let Some(first) = before.values().next() else { return Ok(None) };
     tell!("waiting for {} s, because {} runs if it renews the Lease", SILENCE_MIN.as_secs(), first.holder);
     tokio::time::sleep(SILENCE_MIN).await;
     let renewed = held().await?.into_iter().filter(|(namespace, held)| before.get(namespace) != Some(held));
-    Ok(renewed.map(|(namespace, held)| (namespace, Holder { name: held.holder, renewed: 0 })).collect())
+    Ok(Some(renewed.map(|(namespace, held)| (namespace, Holder { name: held.holder, renewed: 0 })).collect()))
 }
 
 /// Sends the writes of one step. Returns what the API server rejected. Fails if a request fails.
