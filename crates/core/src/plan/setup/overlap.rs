@@ -379,7 +379,7 @@ impl Resources {
         }
         for (key, root) in self.root_shards.iter().filter(|(key, _)| key.namespace() == namespace) {
             let (owner, secret) = ((Kind::RootShard, key), name::root_ca(key, root));
-            let of = Root { key, shard: &**root };
+            let of = Root { key, shard: root };
             let own = format!("{}-ca", key.name());
             all.push(Anchor::ca(owner, &own, secret.clone(), None, of.root_ca_rotates()));
             for ca in certificate::SUB_CAS {
