@@ -11,8 +11,11 @@
 //!
 //! Objects of kcp-operator become Tidegate's by [`adopt`]. Some of them stay as they are for now, see [`hold`].
 //!
+//! While a CA is being replaced, pods trust the former one as well, and some certificates wait, see [`overlap`].
+//!
 //! Values of Secrets are read only if something mounts or contains them, and only after they changed. A pass keeps the
-//! digests of values, never the values themselves. Connections to workspaces inside kcp stay open, each with its key.
+//! digests of values, and certificates, but no other values. Connections to workspaces inside kcp stay open, each with
+//! its key.
 
 pub(crate) mod adopt;
 mod builtin;
@@ -24,6 +27,7 @@ mod inside;
 mod leave;
 pub(crate) mod object;
 pub(crate) mod operator;
+mod overlap;
 mod state;
 mod status;
 
@@ -55,6 +59,7 @@ use tidegate_process::{ambient, retry::Class};
 use self::{
     decide::{Act, Next, Outcome},
     object::ObjectKind,
+    overlap::Overlaps,
     state::{Desired, Keys, Known, Observed, Origin, Verified},
     status::Facts,
 };
@@ -94,6 +99,9 @@ pub struct SetupContext<'a> {
 /// How long until an object is read again that others own or that the API server rejected. Nothing reports that it
 /// changed.
 const REFUSED_RETRY: Duration = Duration::from_secs(300);
+
+/// How long until a certificate is looked at again that waits for the trust in its CA.
+const HELD_RETRY: Duration = Duration::from_secs(5);
 
 /// Limits of the time until a renewal is looked for.
 const RENEWAL_SOONEST: Duration = Duration::from_secs(1);
@@ -204,10 +212,11 @@ impl SetupPass<'_> {
         }
         let mut observed = Observed::default();
         let chained = self.chained(&mut observed).await?;
-        let planned = resources.plan(kind, key, &chained).expect("it exists");
+        let overlaps = self.overlaps(chained.clone(), &mut observed).await?;
+        let planned = resources.plan(kind, key, &overlaps.cluster).expect("it exists");
         let problems = self.problems(&chained, planned.as_ref().err());
         let (mut known, failures) = match planned.as_ref().ok().filter(|_| !self.is_forbidden()) {
-            Some(plan) => self.known(plan, &mut observed).await?,
+            Some(plan) => self.known(plan, &overlaps, &mut observed).await?,
             None => (self.nothing(), Vec::new()),
         };
         if compares_all {
@@ -229,6 +238,7 @@ impl SetupPass<'_> {
             live: &known.live,
             issuance: context.issuance,
             inside: &inside,
+            replaced: &overlaps.sentences,
             leaving: None,
         };
         let moved = !observed.applied.is_empty() || !observed.deleted.is_empty();
@@ -248,7 +258,10 @@ impl SetupPass<'_> {
             inside::State::Nothing | inside::State::Well | inside::State::Missing(_) => Trigger::Resync,
         };
         let again = inside.after.map(|after| (after, trigger));
-        let all = [refused, unsaid, unseen, renewal, again];
+        // The pass over the resource that has the CA may find that nothing is in use of a former one.
+        let held = (!known.held.is_empty()).then_some((HELD_RETRY, Trigger::Retry));
+        let ending = overlaps.until.map(|until| (soon(until, known.now), Trigger::Retry));
+        let all = [refused, unsaid, unseen, renewal, again, held, ending];
         let first = all.into_iter().flatten().min_by_key(|(after, _)| *after);
         Ok(first.map_or(Finish::Done, |(after, trigger)| Finish::After(after, trigger)))
     }
@@ -280,6 +293,7 @@ impl SetupPass<'_> {
             enact::release(context.kcp, self.cause, kind, metadata).await?;
             context.memory.forget(key.namespace(), known.live.keys());
             context.memory.forget_inside(kind, key);
+            context.memory.forget_key(key);
             return Ok(Finish::Done);
         }
         let inside = inside::Report { provisioned: self.provisioned(), ..inside::Report::default() };
@@ -297,6 +311,7 @@ impl SetupPass<'_> {
             live: &known.live,
             issuance: context.issuance,
             inside: &inside,
+            replaced: &[],
             leaving: Some(&leaving),
         };
         self.report(&facts, false).await?;
@@ -333,11 +348,15 @@ impl SetupPass<'_> {
             Some(is_self_signed) => !is_self_signed,
             None => {
                 let mark = setup_mark(Kind::RootShard, root.name());
-                let trust = (ObjectKind::Secret, format!("{}-client-ca-trust", root.name()));
-                context.stores.setup_objects(namespace, &mark, &BTreeSet::new()).contains_key(&trust)
+                let made = context.stores.setup_objects(namespace, &mark, &BTreeSet::new());
+                // One of them alone is there while its CA is being replaced.
+                ["client", "requestheader-client"]
+                    .into_iter()
+                    .all(|ca| made.contains_key(&(ObjectKind::Secret, format!("{}-{ca}-ca-trust", root.name()))))
             }
         };
-        Ok(KnownOfCluster { chained: is_chained.then(|| root.clone()).into_iter().collect() })
+        let chained = is_chained.then(|| root.clone()).into_iter().collect();
+        Ok(KnownOfCluster { chained, ..KnownOfCluster::default() })
     }
 
     /// The rules that the resource violates.
@@ -363,17 +382,24 @@ impl SetupPass<'_> {
             wanted: BTreeSet::new(),
             is_complete: false,
             may_adopt: false,
+            held: BTreeMap::new(),
             issuance: self.context.issuance,
             now: ambient::now(),
         }
     }
 
     /// What the pass knows about the objects of a plan, and which templates failed.
-    async fn known(&self, plan: &Plan, observed: &mut Observed) -> Result<(Known, Vec<String>), Error> {
+    async fn known(
+        &self,
+        plan: &Plan,
+        overlaps: &Overlaps,
+        observed: &mut Observed,
+    ) -> Result<(Known, Vec<String>), Error> {
         let SetupPass { context, resources, kind, key, metadata, .. } = *self;
         let namespace = key.namespace();
         let (wanted, inputs, mut needs) = names(plan);
         needs.extend(resources.root_of(kind, key).map(|(_, ca)| (ObjectKind::Secret, ca)));
+        needs.extend(overlaps.needs.iter().cloned());
         context.stores.set_setup_needs((kind, key), needs.clone());
         let mark = setup_mark(kind, key.name());
         let live = context.stores.setup_objects(namespace, &mark, &needs);
@@ -386,6 +412,7 @@ impl SetupPass<'_> {
             (desired(templates, &owned, &keys, issuance), definition)
         };
         let ((desired, failures), definition) = context.templates.for_object(metadata, render).await;
+        let held = self.held(overlaps, &desired, &live, observed).await?;
         let known = Known {
             namespace: namespace.to_owned(),
             mark,
@@ -396,6 +423,7 @@ impl SetupPass<'_> {
             wanted,
             is_complete: failures.is_empty(),
             may_adopt: landscape::annotation(metadata, annotation::ADOPT) == Some("true"),
+            held,
             issuance: context.issuance,
             now: ambient::now(),
         };
@@ -437,7 +465,7 @@ impl SetupPass<'_> {
     fn note(&self, name: &ObjectName, found: Option<&Object>, observed: &mut Observed) {
         let values = found.map(content::values).unwrap_or_default();
         let version = found.map(|found| found.value()["metadata"]["resourceVersion"].as_str().unwrap_or_default());
-        let known = version.map(|version| content::known(version, &values));
+        let known = found.zip(version).map(|(found, version)| content::known_of(found, version));
         self.context.memory.set_content(self.key.namespace(), name, known);
         observed.values.insert(name.clone(), values);
     }
@@ -473,7 +501,7 @@ impl SetupPass<'_> {
                         // The object did not exist before, so its content is what Tidegate applied.
                         let is_new = matches!(observed.found.get(&name), Some(None));
                         if name.0.is_input() && is_new {
-                            let content = content::known(&version, &content::values(&object));
+                            let content = content::known_of(&object, &version);
                             memory.set_content(namespace, &name, Some(content));
                         }
                         memory.verify(
@@ -629,8 +657,13 @@ fn desired(
 fn renewal(known: &Known) -> Option<Duration> {
     let renewals = known.desired.iter().filter(|desired| matches!(desired.origin, Origin::Issued(_)));
     let first = renewals.filter_map(|desired| known.live.get(&desired.name)?.renew_at()).min()?;
-    let after = Duration::try_from(first.duration_since(known.now)).unwrap_or_default();
-    Some(after.clamp(RENEWAL_SOONEST, RENEWAL_LATEST))
+    Some(soon(first, known.now))
+}
+
+/// How long until a moment, within limits.
+fn soon(moment: Timestamp, now: Timestamp) -> Duration {
+    let after = Duration::try_from(moment.duration_since(now)).unwrap_or_default();
+    after.clamp(RENEWAL_SOONEST, RENEWAL_LATEST)
 }
 
 /// The Secret of a rendered Certificate, which the built-in CA issues. `ca` is the digest of the CA's Secret. Fails
@@ -655,7 +688,7 @@ fn finished(plan: &Plan, mut object: Object) -> Option<Desired> {
     let content = plan.secrets.iter().find(|secret| kind == ObjectKind::Secret && secret.name == name);
     let origin = match content.map(|secret| &secret.content) {
         Some(content @ (Content::Bundle(_) | Content::Credentials(_))) => Origin::Composed(content.clone()),
-        Some(Content::Files(_)) | None => Origin::Rendered,
+        Some(Content::Files(_) | Content::Trusted(_)) | None => Origin::Rendered,
     };
     let deployment = plan.deployments.iter().find(|found| kind == ObjectKind::Deployment && found.name == name);
     let replicas = deployment.map(|found| found.replicas).filter(|replicas| leaves_replicas(*replicas, &mut object));

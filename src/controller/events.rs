@@ -112,6 +112,8 @@ pub mod reason {
     pub(crate) const ORPHANED: &str = "OrphanedManifest";
     /// Objects of a resource of a kcp landscape cannot be applied.
     pub(crate) const NOT_APPLIED: &str = "NotApplied";
+    /// A CA or a key of service accounts of a kcp landscape is being replaced.
+    pub(crate) const REPLACING: &str = "Replacing";
     /// Tidegate keeps objects that left a module, because a delete would remove users' data, or because a setting says
     /// so.
     pub const KEPT: &str = "Kept";

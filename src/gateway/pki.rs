@@ -113,6 +113,20 @@ pub fn is_of(certificate: &Authority, authority: &Authority) -> bool {
         && certificate.verify_signature(Some(authority.public_key())).is_ok()
 }
 
+/// Whether a certificate is one of a CA.
+pub fn is_ca(certificate: &Authority) -> bool {
+    X509Certificate::from_der(&certificate.der).is_ok_and(|(_, certificate)| certificate.is_ca())
+}
+
+/// Whether two certificates are for the same key and the same subject.
+pub fn is_same_key(one: &Authority, other: &Authority) -> bool {
+    let (Ok((_, one)), Ok((_, other))) = (X509Certificate::from_der(&one.der), X509Certificate::from_der(&other.der))
+    else {
+        return false;
+    };
+    one.subject().as_raw() == other.subject().as_raw() && one.public_key().raw == other.public_key().raw
+}
+
 /// Whether a certificate contains all these DNS names and addresses, and is not a CA certificate.
 pub fn is_server_of(certificate: &Authority, names: &[String]) -> bool {
     use x509_parser::prelude::GeneralName;

@@ -4,8 +4,12 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
 use tidegate_core::{
+    api::names::annotation,
     object::{Digest, Object},
-    plan::setup::{Content, Trust},
+    plan::{
+        certificate::Authority,
+        setup::{Content, Trust},
+    },
 };
 
 use super::state::{Keys, KnownContent, Values};
@@ -13,11 +17,13 @@ use crate::gateway::pki;
 
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
+const CA: &str = "ca.crt";
+const KUBECONFIG: &str = "kubeconfig";
 
 /// The Secrets that a content is made of.
 pub(super) fn sources(content: &Content) -> Vec<&str> {
     match content {
-        Content::Files(_) => Vec::new(),
+        Content::Files(_) | Content::Trusted(_) => Vec::new(),
         Content::Bundle(trusts) => trusts.iter().map(|trust| trust.secret.as_str()).collect(),
         Content::Credentials(credentials) => {
             let trusts = credentials.trusts.iter().map(|trust| trust.secret.as_str());
@@ -33,6 +39,7 @@ pub(super) fn outline(content: &Content) -> String {
     };
     match content {
         Content::Files(file) => file.to_text(),
+        Content::Trusted(trusted) => trusted.certificates.clone(),
         Content::Bundle(all) => trusts(all),
         Content::Credentials(credentials) => {
             format!("{}{}{}\n", credentials.to_text("", &[], &[]), trusts(&credentials.trusts), credentials.certificate)
@@ -52,6 +59,7 @@ pub(super) fn value<'a>(content: &Content, read: &dyn Fn(&str) -> Option<&'a Val
     };
     match content {
         Content::Files(file) => Ok(file.to_text().into_bytes()),
+        Content::Trusted(trusted) => Ok(trusted.certificates.clone().into_bytes()),
         Content::Bundle(trusts) => Ok(bundle(trusts)?.into_bytes()),
         Content::Credentials(credentials) => {
             let secret = &credentials.certificate;
@@ -96,12 +104,50 @@ pub(super) fn values(object: &Object) -> Values {
 /// What to remember of values.
 pub(super) fn known(resource_version: &str, values: &Values) -> KnownContent {
     let keys: Keys = values.iter().map(|(key, value)| (key.clone(), Digest::of_bytes(value))).collect();
-    let first = values.get(CERTIFICATE).and_then(|text| pki::read_first(text).ok());
+    let certificates = readable(values, CERTIFICATE);
+    let is_self_signed = certificates.first().map(pki::is_self_signed);
+    let certificates = if values.contains_key(CERTIFICATE) { certificates } else { inline(values) };
     KnownContent {
         resource_version: resource_version.into(),
         keys,
-        is_self_signed: first.map(|first| pki::is_self_signed(&first)),
+        is_self_signed,
+        certificates,
+        above: readable(values, CA),
+        note: None,
+        former: None,
     }
+}
+
+/// As [`known`], of an object.
+pub(super) fn known_of(object: &Object, resource_version: &str) -> KnownContent {
+    let note = object.annotation(annotation::TRUSTS).map(str::to_owned);
+    KnownContent { note, ..known(resource_version, &values(object)) }
+}
+
+/// The certificates of a key, or the first one if something else follows it.
+fn readable(values: &Values, key: &str) -> Vec<Authority> {
+    let Some(text) = values.get(key) else { return Vec::new() };
+    match pki::read_bundle(text) {
+        Ok(bundle) => bundle.authorities().to_vec(),
+        Err(_) => pki::read_first(text).into_iter().collect(),
+    }
+}
+
+/// The certificates in a kubeconfig of a user, as [`Content::Credentials`] writes it.
+fn inline(values: &Values) -> Vec<Authority> {
+    let text = values.get(KUBECONFIG).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default();
+    let inline = text.lines().filter_map(|line| {
+        let (field, value) = line.trim_start_matches([' ', '-']).split_once(": ")?;
+        let is_inline = matches!(field, "certificate-authority-data" | "client-certificate-data");
+        STANDARD.decode(value).ok().filter(|_| is_inline)
+    });
+    let mut all: Vec<Authority> = Vec::new();
+    for one in inline.filter_map(|text| pki::read_bundle(&text).ok()).flat_map(|found| found.authorities().to_vec()) {
+        if !all.contains(&one) {
+            all.push(one);
+        }
+    }
+    all
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@
 //! * What was applied and has not changed since is not read and not written, but for a certificate of the built-in CA
 //!   that is due for renewal.
 //! * An object that Tidegate meets for the first time is read before it is written. One that others made stays.
+//! * A certificate of the built-in CA whose CA is being replaced waits until pods trust the new one, see
+//!   [`super::overlap`].
 //! * An object that was taken over from kcp-operator stays as it is until its resource changes, see [`hold`].
 //! * Nothing is pruned unless every object of the resource is known. The keys of CAs and of service accounts stay.
 
@@ -165,6 +167,9 @@ fn decide(known: &Known, observed: &Observed, desired: &Desired) -> Result<Outco
     let waits = waits(known.issuance, &desired.gates, live.is_some(), &known.live, &observed.keys);
     if !waits.is_empty() {
         return Ok(Outcome::Waits(waits));
+    }
+    if let Some(sentence) = known.held.get(&desired.name) {
+        return Ok(Outcome::Waits(Waits { keys: vec![sentence.clone()], ..Waits::default() }));
     }
     if let Some(applied) = observed.applied.get(&desired.name) {
         return Ok(applied.clone().map_or_else(Outcome::Refused, |()| Outcome::Well));

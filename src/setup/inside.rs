@@ -118,12 +118,15 @@ fn sentence(problem: &Problem) -> String {
     format!("{}; {}", problem.message, problem.hint)
 }
 
-/// The configuration of a client, from the values of Secrets.
-fn config(route: &Route, path: &str, credentials: &Values, bundle: Option<&Values>) -> Result<kube::Config, String> {
-    let (secret, nothing) = (&route.credentials, Vec::new());
+/// The configuration of a client, from the values of Secrets. `more` are those with more CAs of the server.
+fn config(route: &Route, path: &str, credentials: &Values, more: &[&Values]) -> Result<kube::Config, String> {
+    let secret = &route.credentials;
     let value = |key: &str| credentials.get(key).ok_or_else(|| format!("Secret {secret} has no key `{key}`"));
-    let more = bundle.and_then(|values| values.get("tls.crt")).unwrap_or(&nothing);
-    let authorities = [value("ca.crt")?.as_slice(), b"\n", more].concat();
+    let mut authorities = value("ca.crt")?.clone();
+    for bundle in more.iter().filter_map(|values| values.get("tls.crt")) {
+        authorities.push(b'\n');
+        authorities.extend_from_slice(bundle);
+    }
     let server_name = route.tls_name.as_deref().unwrap_or_default();
     let kubeconfig = json!({
         "clusters": [{ "name": "kcp", "cluster": {
@@ -457,14 +460,17 @@ impl SetupPass<'_> {
     /// matters for a connection.
     async fn ready(&self, route: &Route, observed: &mut Observed) -> Result<Digest, Failed> {
         let SetupPass { context, kind, key, .. } = *self;
-        let secrets: Vec<ObjectName> = secrets(route).map(|name| (ObjectKind::Secret, name.to_owned())).collect();
-        let server = (ObjectKind::Deployment, route.deployment.clone());
-        let needs: BTreeSet<ObjectName> = secrets.iter().chain([&server]).cloned().collect();
+        let mut secrets: Vec<ObjectName> = secrets(route).map(|name| (ObjectKind::Secret, name.to_owned())).collect();
+        let (server, trust) = ((ObjectKind::Deployment, route.deployment.clone()), trust(route));
+        let needs: BTreeSet<ObjectName> = secrets.iter().chain([&server, &trust]).cloned().collect();
         needs.iter().for_each(|need| context.stores.add_setup_need((kind, key), need));
         let live = context.stores.setup_objects(key.namespace(), "", &needs);
         let gate = Gate::Deployment { name: route.deployment.clone(), is_up: true };
         if let Some(sentence) = deployment(&gate, &live) {
             return Err(Failed::waits(sentence));
+        }
+        if live.contains_key(&trust) {
+            secrets.push(trust);
         }
         self.learn_all(secrets.iter(), &live, observed).await?;
         let mut text = format!("{route:?}");
@@ -485,16 +491,19 @@ impl SetupPass<'_> {
         if let Some(known) = known.filter(|known| known.digest == digest && !known.cluster.is_worn()) {
             return Ok(known.cluster);
         }
-        for name in secrets(route) {
-            let name = (ObjectKind::Secret, name.to_owned());
+        let trust = trust(route);
+        let has_trust = observed.keys.contains_key(&trust);
+        let names = secrets(route).map(|name| (ObjectKind::Secret, name.to_owned()));
+        for name in names.chain(has_trust.then(|| trust.clone())) {
             if !observed.values.contains_key(&name) {
                 self.learn(&name, observed).await?;
             }
         }
         let values = |name: &str| observed.values.get(&(ObjectKind::Secret, name.to_owned()));
         let bundle = route.bundle.as_deref().and_then(values);
+        let more: Vec<&Values> = bundle.into_iter().chain(observed.values.get(&trust)).collect();
         let credentials = values(&route.credentials).cloned().unwrap_or_default();
-        let config = config(route, path, &credentials, bundle).map_err(Failed::waits)?;
+        let config = config(route, path, &credentials, &more).map_err(Failed::waits)?;
         let name = ClusterName::Workspace { root: route.root.clone(), path: path.to_owned() };
         let cluster = self.context.kcp.alike(name, &config, LIMITS).map_err(|error| refused(path, error))?;
         let cluster = Arc::new(cluster);
@@ -502,6 +511,11 @@ impl SetupPass<'_> {
         memory.set_connection(&url, connection, (self.kind, self.key), Instant::now());
         Ok(cluster)
     }
+}
+
+/// What is trusted while the root CA is being replaced.
+fn trust(route: &Route) -> ObjectName {
+    (ObjectKind::Secret, format!("{}-ca-trust", route.root.name()))
 }
 
 fn secrets(route: &Route) -> impl Iterator<Item = &str> {

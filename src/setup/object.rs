@@ -56,6 +56,8 @@ pub struct LiveObject {
     pub prune: Option<bool>,
     /// Whether it is being deleted.
     pub is_terminating: bool,
+    /// The digest of the keys that all pods of a Deployment mount; `None` while they may differ.
+    pub mounted: Option<Arc<str>>,
     /// What its status says.
     pub state: ObjectState,
 }
@@ -220,7 +222,15 @@ impl LiveObject {
                 ObjectState::Plain
             }
         };
-        LiveObject::new(kind, found.metadata, state)
+        let mounted = match state {
+            ObjectState::Deployment(pods) if pods.are_up() => mounted(&found.data),
+            ObjectState::Deployment(_)
+            | ObjectState::Plain
+            | ObjectState::Certificate(_)
+            | ObjectState::Issuer(_)
+            | ObjectState::Issued(_) => None,
+        };
+        LiveObject { mounted, ..LiveObject::new(kind, found.metadata, state) }
     }
 
     /// The desired number of pods of a Deployment.
@@ -258,6 +268,7 @@ impl LiveObject {
             is_adopted: hold::is_adopted(|name| annotations.get(name).map(String::as_str)),
             prune,
             is_terminating: metadata.deletion_timestamp.is_some(),
+            mounted: None,
             state,
             uid: uid.into(),
             resource_version: resource_version.into(),
@@ -287,6 +298,15 @@ impl Pods {
     pub(super) fn are_up(self) -> bool {
         self.is_current && self.updated == self.wanted && self.ready == self.wanted
     }
+}
+
+/// The digest of the keys that the pods of a Deployment mount, unless there are pods of a former template.
+fn mounted(deployment: &Value) -> Option<Arc<str>> {
+    let number = |field: &str| deployment["status"][field].as_i64().unwrap_or_default();
+    // A pod that ends still answers. Not every version of Kubernetes counts these.
+    let is_alone = number("replicas") == number("updatedReplicas") && number("terminatingReplicas") == 0;
+    let annotations = &deployment["spec"]["template"]["metadata"]["annotations"];
+    annotations[annotation::MOUNTS].as_str().filter(|_| is_alone).map(Arc::from)
 }
 
 /// Why a Certificate is not ready, if it is not.

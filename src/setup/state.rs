@@ -13,7 +13,10 @@ use tidegate_core::{
     landscape::setup::Resources,
     name::Key,
     object::{Digest, Object},
-    plan::setup::{self as plan, Content, Gate, Known as KnownOfCluster, Problem, Replicas},
+    plan::{
+        certificate::Authority,
+        setup::{self as plan, Content, Gate, Known as KnownOfCluster, Phase, Problem, Replicas},
+    },
 };
 use tidegate_process::lock::Mutex;
 use tokio::time::Instant;
@@ -23,6 +26,7 @@ use super::{
     inside::{Compared, Connection},
     object::{LiveObject, ObjectKind},
 };
+use crate::gateway::pki;
 
 /// After this time without a write to an object, a status says that the work goes on.
 const REST: Duration = Duration::from_secs(1);
@@ -31,6 +35,12 @@ const UNSAID_MAX: Duration = Duration::from_secs(5);
 
 /// After this time without a use, a connection is closed: twice the time between two uses of a resource that stays.
 const UNUSED: Duration = Duration::from_secs(1200);
+
+/// How often the connections are looked for that were not used for so long.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// The end of the names of Secrets with keys of service accounts.
+const KEY_SUFFIX: &str = "-service-account";
 
 /// An object of a namespace.
 pub(crate) type ObjectName = (ObjectKind, String);
@@ -58,11 +68,22 @@ struct Memory {
     connections: Connections<Connection>,
     /// Since when something inside kcp cannot be cleaned up; `None` once nothing is left to do.
     trying: HashMap<(Kind, Key), Option<Timestamp>>,
+    /// The certificates of CAs, by Secret, of which it is known that no former one is in use.
+    settled: HashMap<Key, Digest>,
+    /// The last certificates of keys of service accounts whose Secrets do not exist, by Secret.
+    gone: HashMap<Key, Authority>,
+    /// How far the replacement of a CA was, by Secret, when that was last told.
+    told: HashMap<Key, Phase>,
 }
 
-/// Connections that are open because resources use them, by URL.
+/// Connections that are open because resources use them.
 #[derive(Debug)]
-struct Connections<C>(HashMap<String, Used<C>>);
+struct Connections<C> {
+    /// By URL.
+    open: HashMap<String, Used<C>>,
+    /// When all were last asked whether they are used.
+    swept: Option<Instant>,
+}
 
 #[derive(Debug)]
 struct Used<C> {
@@ -102,7 +123,7 @@ pub(super) struct Verified {
     pub(super) since: Timestamp,
 }
 
-/// What this process has read of a Secret or ConfigMap: no values.
+/// What this process has read of a Secret or ConfigMap: no values but certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KnownContent {
     /// The resource version that was read.
@@ -111,6 +132,14 @@ pub(super) struct KnownContent {
     pub(super) keys: Keys,
     /// Whether its first certificate is self-signed; `None` if it has no readable one.
     pub(super) is_self_signed: Option<bool>,
+    /// Its certificates, its own first, or those in a kubeconfig.
+    pub(super) certificates: Vec<Authority>,
+    /// The certificates in `ca.crt`.
+    pub(super) above: Vec<Authority>,
+    /// The annotation of a trust Secret.
+    pub(super) note: Option<String>,
+    /// The certificate that it had before, for another key.
+    pub(super) former: Option<Authority>,
 }
 
 /// The values of a Secret or ConfigMap, by key. They do not outlive the pass that read them.
@@ -175,6 +204,8 @@ pub(super) struct Known {
     pub(super) is_complete: bool,
     /// Whether an annotation of the resource allows to take over objects without the label.
     pub(super) may_adopt: bool,
+    /// Certificates that are not issued for now, because not all pods trust their CA: one sentence each.
+    pub(super) held: BTreeMap<ObjectName, String>,
     /// Who issues certificates.
     pub(super) issuance: Issuance,
     /// When the pass began.
@@ -276,11 +307,46 @@ impl SetupMemory {
 
     /// Remembers what was read of a Secret or ConfigMap; `None` if it does not exist.
     pub(super) fn set_content(&self, namespace: &str, name: &ObjectName, content: Option<KnownContent>) {
-        let mut memory = self.lock();
-        match content {
-            Some(content) => memory.contents.insert(id(namespace, name), Arc::new(content)),
-            None => memory.contents.remove(&id(namespace, name)),
+        let (mut memory, id) = (self.lock(), id(namespace, name));
+        let before = memory.contents.remove(&id);
+        let is_key = name.1.ends_with(KEY_SUFFIX);
+        let last = before.as_ref().and_then(|before| before.certificates.first()).filter(|_| is_key).cloned();
+        let last = last.or_else(|| memory.gone.get(&id.1).filter(|_| is_key).cloned());
+        let Some(mut content) = content else {
+            memory.gone.extend(last.map(|last| (id.1, last)));
+            return;
         };
+        content.former = match (last, content.certificates.first()) {
+            (Some(last), Some(own)) if !pki::is_same_key(&last, own) => Some(last),
+            (Some(_) | None, _) => before.and_then(|before| before.former.clone()),
+        };
+        memory.contents.insert(id, Arc::new(content));
+    }
+
+    /// Forgets the former key of service accounts of a shard that is gone.
+    pub(super) fn forget_key(&self, shard: &Key) {
+        self.lock().gone.remove(&Key::new(shard.namespace(), &format!("{}{KEY_SUFFIX}", shard.name())));
+    }
+
+    /// Whether no former certificate of a CA or key is in use beside this one.
+    pub(super) fn is_settled_with(&self, anchor: &Key, present: &Authority) -> bool {
+        self.lock().settled.get(anchor) == Some(&Digest::of_bytes(&present.der))
+    }
+
+    /// Remembers that no former certificate of a CA or key is in use beside this one.
+    pub(super) fn settle_with(&self, anchor: &Key, present: &Authority) {
+        self.lock().settled.insert(anchor.clone(), Digest::of_bytes(&present.der));
+    }
+
+    /// Whether it was not told yet how far the replacement of a CA or key is. Notes that it is.
+    pub(super) fn tells(&self, anchor: &Key, phase: Phase) -> bool {
+        let mut memory = self.lock();
+        match phase {
+            Phase::Settled => memory.told.remove(anchor).is_some(),
+            Phase::Spreading | Phase::Reissuing | Phase::Ending => {
+                memory.told.insert(anchor.clone(), phase) != Some(phase)
+            }
+        }
     }
 
     /// What was found inside kcp for a Kubeconfig.
@@ -298,7 +364,8 @@ impl SetupMemory {
         self.lock().compared.remove(key);
     }
 
-    /// The connection to the workspace with this URL, for a resource. Closes those that were not used for long.
+    /// The connection to the workspace with this URL, for a resource. From time to time, closes those that were not
+    /// used for long.
     pub(super) fn connection(&self, url: &str, by: (Kind, &Key), now: Instant) -> Option<Connection> {
         self.lock().connections.take(url, by, now)
     }
@@ -347,29 +414,34 @@ impl SetupMemory {
 
 impl<C> Default for Connections<C> {
     fn default() -> Connections<C> {
-        Connections(HashMap::new())
+        Connections { open: HashMap::new(), swept: None }
     }
 }
 
 impl<C: Clone> Connections<C> {
     fn take(&mut self, url: &str, (kind, key): (Kind, &Key), now: Instant) -> Option<C> {
-        self.0.retain(|_, used| now.saturating_duration_since(used.last) < UNUSED);
-        let used = self.0.get_mut(url)?;
+        let is_unused = |used: &Used<C>| UNUSED <= now.saturating_duration_since(used.last);
+        // A landscape may have a thousand, and each pass uses some.
+        if self.swept.is_none_or(|swept| SWEEP <= now.saturating_duration_since(swept)) {
+            self.open.retain(|_, used| !is_unused(used));
+            self.swept = Some(now);
+        }
+        let used = self.open.get_mut(url).filter(|used| !is_unused(used))?;
         used.by.insert((kind, key.clone()));
         used.last = now;
         Some(used.connection.clone())
     }
 
     fn keep(&mut self, url: &str, connection: C, (kind, key): (Kind, &Key), now: Instant) {
-        let mut by = self.0.remove(url).map(|used| used.by).unwrap_or_default();
+        let mut by = self.open.remove(url).map(|used| used.by).unwrap_or_default();
         by.insert((kind, key.clone()));
-        self.0.insert(url.to_owned(), Used { connection, by, last: now });
+        self.open.insert(url.to_owned(), Used { connection, by, last: now });
     }
 
     /// Closes those that only a resource used that is gone.
     fn leave(&mut self, (kind, key): (Kind, &Key)) {
         let gone = (kind, key.clone());
-        self.0.retain(|_, used| !used.by.remove(&gone) || !used.by.is_empty());
+        self.open.retain(|_, used| !used.by.remove(&gone) || !used.by.is_empty());
     }
 }
 

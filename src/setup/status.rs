@@ -13,7 +13,7 @@ use tidegate_core::{
     },
     conditions::{
         self, Status,
-        setup::{CERTIFICATES, CLUSTER, DELETION, KCP, MISSING_IN_KCP, MOUNTS, OBJECTS, UNUSABLE, VALID},
+        setup::{CERTIFICATES, CLUSTER, DELETION, KCP, MISSING_IN_KCP, MOUNTS, OBJECTS, TRUST, UNUSABLE, VALID},
     },
     diagnostic::Severity,
     landscape::{annotation as annotation_of, setup::Resources},
@@ -55,6 +55,8 @@ pub(super) struct Facts<'a> {
     pub(super) issuance: Issuance,
     /// What became of what it asks for inside kcp.
     pub(super) inside: &'a Report,
+    /// Its CAs and keys that are being replaced: one sentence each.
+    pub(super) replaced: &'a [String],
     /// What its deletion waits for, if it is being deleted.
     pub(super) leaving: Option<&'a str>,
 }
@@ -200,6 +202,10 @@ impl Facts<'_> {
             State::Well => conditions.set(KCP, true, "Granted", "its ClusterRoleBindings are inside kcp"),
             State::Missing(sentence) => conditions.set(KCP, false, MISSING_IN_KCP, sentence),
             State::Waits(sentence) => conditions.set(KCP, false, "Waiting", sentence),
+        }
+        match self.replaced {
+            [] => conditions.remove(TRUST),
+            all => conditions.set(TRUST, false, "Replacing", &all.join("; ")),
         }
         let Ok(plan) = self.plan else { return };
         if self.leaving.is_some() {

@@ -106,6 +106,11 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource, kept: Ke
     if prune && let Some(wait) = Wait::find(pass.source) {
         return waits(pass, known, &wait, kept).await;
     }
+    let has_operator = pass.ctx.stores.kcp_operator().borrow().is_some();
+    let beside = || decide::beside_kcp_operator(&pass.ctx.stores.setup(), &SourceName::new(pass.key.clone()));
+    if has_operator && let Some(wait) = beside() {
+        return waits(pass, known, &wait, kept).await;
+    }
     let mut owned: Vec<(Kind, Vec<Metadata>)> = Vec::new();
     let mut declared: Vec<(Kind, Metadata)> = Vec::new();
     for kind in pass.ctx.stores.applied_kinds().into_iter().rev() {

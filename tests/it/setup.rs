@@ -7,6 +7,7 @@ mod builtin;
 mod git;
 mod inside;
 mod issuer;
+mod replace;
 
 use std::time::Duration;
 

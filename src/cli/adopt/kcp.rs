@@ -11,20 +11,23 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::jiff::Timestamp;
 use tidegate_cluster::{Cause, Cluster, Network};
 use tidegate_core::{
-    adopt::{Finding, Level, kcp},
+    adopt::{Finding, Holder, Level, kcp},
     definition,
     diagnostic::Diagnostics,
     plan::setup::DefaultImage,
     template::{Library, Templates},
 };
-use tidegate_process::{Exit, say};
+use tidegate_process::{Exit, say, tell};
 
-use super::{Output, Report, read};
+use super::{Output, Report, read, write::SILENCE_MIN};
 use crate::{
     cli::{control_plane::Access, repository::Repository},
     daemon,
     renderer::Renderer,
-    setup::adopt::{self, Act, DaemonTemplates, Facts, Written},
+    setup::{
+        adopt::{self, Act, DaemonTemplates, Facts, Written},
+        operator::{self, Held},
+    },
 };
 
 /// Takes kcp landscapes over from kcp-operator, in place. Exit code 0: nothing is left to do; 1: something is.
@@ -145,6 +148,7 @@ pub(super) async fn run(arguments: &KcpArguments, network: &Network) -> anyhow::
     let image = kcp_image.clone().unwrap_or_default();
     let mut templates = repository.templates(templates.as_deref())?;
     let (cause, mut rejected) = (Cause::trigger("adopt kcp"), BTreeMap::new());
+    let mut is_silent = false;
     for _ in 0..ROUNDS_MAX {
         let facts = Facts { rejected: rejected.clone(), ..adopt::read(&cluster, namespaces, &image).await? };
         templates.plain = adopt::plain(&cluster, &templates.unread(&facts.resources)).await?;
@@ -154,6 +158,15 @@ pub(super) async fn run(arguments: &KcpArguments, network: &Network) -> anyhow::
         let acts = if *yes && !is_running { adopt::next(&facts, &templates, *now) } else { Vec::new() };
         if acts.is_empty() {
             return Ok(findings(operator, &facts, &templates, *now, namespaces));
+        }
+        if !std::mem::replace(&mut is_silent, true)
+            && let Some(holders) = wait_for_silence(&cluster).await?
+        {
+            if !holders.is_empty() {
+                return Ok(findings(kcp::operator(&holders), &facts, &templates, *now, namespaces));
+            }
+            // What was read is old.
+            continue;
         }
         rejected.extend(write(&cluster, &cause, &acts).await?);
     }
@@ -169,6 +182,21 @@ async fn operator(cluster: &Cluster) -> anyhow::Result<Vec<Finding>> {
     let now = Timestamp::now();
     let holders = leases.iter().filter_map(|(namespace, lease)| Some((namespace.clone(), read::holds(lease, now)?)));
     Ok(kcp::operator(&holders.collect()))
+}
+
+/// Waits until it is certain that no kcp-operator runs whose Lease has ended by its own clock. Returns those that renew
+/// their Lease meanwhile: their clocks are behind; `None` if no Lease is held. Fails if the Leases cannot be read.
+async fn wait_for_silence(cluster: &Cluster) -> anyhow::Result<Option<BTreeMap<String, Holder>>> {
+    let held = async || -> anyhow::Result<BTreeMap<String, Held>> {
+        let leases = adopt::leases(cluster).await?.into_iter();
+        Ok(leases.filter_map(|(namespace, lease)| Some((namespace, operator::held(&lease)?))).collect())
+    };
+    let before = held().await?;
+    let Some(first) = before.values().next() else { return Ok(None) };
+    tell!("waiting for {} s, because {} runs if it renews the Lease", SILENCE_MIN.as_secs(), first.holder);
+    tokio::time::sleep(SILENCE_MIN).await;
+    let renewed = held().await?.into_iter().filter(|(namespace, held)| before.get(namespace) != Some(held));
+    Ok(Some(renewed.map(|(namespace, held)| (namespace, Holder { name: held.holder, renewed: 0 })).collect()))
 }
 
 /// Sends the writes of one step. Returns what the API server rejected. Fails if a request fails.

@@ -26,8 +26,8 @@ use super::read::{Crd, Ended, Facts};
 /// Concurrent writes.
 const CONCURRENCY: usize = 16;
 /// A holder that has not renewed its Lease for this long has ended, whatever the clocks of the machines say: Lifecycle
-/// Manager renews it each three seconds.
-const SILENCE_MIN: Duration = Duration::from_secs(15);
+/// Manager renews it each three seconds, and kcp-operator each two.
+pub(super) const SILENCE_MIN: Duration = Duration::from_secs(15);
 
 /// Waits until it is certain that the holder of the Lease has ended. Fails if it renews the Lease meanwhile: then it
 /// runs, whatever the clocks say, and nothing may be written.

@@ -220,7 +220,8 @@ fn chained(facts: &Facts) -> KnownOfCluster {
         let secret = ca.and_then(|name| facts.objects.get(&(key.namespace().to_owned(), name)));
         secret.is_some_and(|secret| content::known("", &content::values(secret)).is_self_signed == Some(false))
     };
-    KnownOfCluster { chained: facts.resources.root_shards.keys().filter(is_chained).cloned().collect() }
+    let chained = facts.resources.root_shards.keys().filter(is_chained).cloned().collect();
+    KnownOfCluster { chained, ..KnownOfCluster::default() }
 }
 
 fn subject<'a>(
@@ -252,6 +253,7 @@ fn subject<'a>(
         // Nothing is pruned.
         is_complete: false,
         may_adopt: false,
+        held: BTreeMap::new(),
         issuance: Issuance::CertManager,
         now: ambient::now(),
     };

@@ -261,6 +261,7 @@ fn first_passes(facts: &Facts, library: &Library) -> (Vec<pass::Act>, Vec<(Objec
             wanted,
             is_complete: true,
             may_adopt: false,
+            held: BTreeMap::new(),
             issuance: Issuance::CertManager,
             now: "2026-01-01T00:00:00Z".parse().expect("a time"),
         };

@@ -16,6 +16,7 @@ fn live(mark: Option<&str>, version: &str) -> LiveObject {
         is_adopted: false,
         prune: None,
         is_terminating: false,
+        mounted: None,
         state: ObjectState::Plain,
     }
 }
@@ -194,6 +195,7 @@ fn known(desired: Vec<Desired>) -> Known {
         definition: None,
         is_complete: true,
         may_adopt: false,
+        held: BTreeMap::new(),
         issuance: Issuance::CertManager,
         now: now(),
     }
@@ -412,6 +414,18 @@ fn the_built_in_ca_writes_a_secret_once_and_again_when_it_is_due() {
     with(&mut known, before);
     let (acts, _) = play(&known, &mut Observed::default(), None);
     assert_eq!(acts, ["read eu-ca", "apply eu-ca Report null"]);
+}
+
+/// Row 22: what a new CA signs waits until all pods trust it.
+#[test]
+fn a_certificate_is_not_issued_before_its_ca_is_trusted() {
+    let mut known = known(vec![issued()]);
+    known.issuance = Issuance::Builtin;
+    known.held.insert(known.desired[0].name.clone(), "it waits for trust".to_owned());
+    let (acts, outcomes) = play(&known, &mut Observed::default(), None);
+    assert_eq!(acts, [""; 0]);
+    let waits = Waits { keys: vec!["it waits for trust".to_owned()], ..Waits::default() };
+    assert_eq!(outcomes[0].1, Outcome::Waits(waits));
 }
 
 #[test]

@@ -29,12 +29,12 @@ fn r39_a_workspace_is_reached_with_the_certificate_of_kcp_operator() {
     };
     let credentials = values(&[("tls.crt", &certificate), ("tls.key", &key), ("ca.crt", &ca)]);
     let bundle = values(&[("tls.crt", &company)]);
-    let found = config(&route(), "root:company", &credentials, Some(&bundle)).expect("a configuration");
+    let found = config(&route(), "root:company", &credentials, &[&bundle]).expect("a configuration");
     assert_eq!(found.cluster_url.to_string(), "https://kcp.example.com:6443/clusters/root:company");
     assert_eq!(found.tls_server_name.as_deref(), Some("main-kcp.kcp-system.svc.cluster.local"));
     assert_eq!(found.root_cert.expect("CAs").len(), 2);
     assert_eq!(found.auth_info.client_certificate_data, Some(STANDARD.encode(&certificate)));
     let without = values(&[("tls.crt", &certificate), ("tls.key", &key)]);
     let expected = Err("Secret main-kcp-operator has no key `ca.crt`".to_owned());
-    assert_eq!(config(&route(), "root", &without, None).map(drop), expected);
+    assert_eq!(config(&route(), "root", &without, &[]).map(drop), expected);
 }

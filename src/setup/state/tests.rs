@@ -34,7 +34,7 @@ fn connections_close_with_what_used_them_and_when_they_are_not_used() {
     let (one, two) = (Key::new("kcp-system", "one"), Key::new("kcp-system", "two"));
     let (one, two) = ((Kind::Kubeconfig, &one), (Kind::Kubeconfig, &two));
     let open = |all: &Connections<u8>| {
-        let mut urls: Vec<String> = all.0.keys().cloned().collect();
+        let mut urls: Vec<String> = all.open.keys().cloned().collect();
         urls.sort();
         urls.join(" ")
     };
@@ -51,6 +51,15 @@ fn connections_close_with_what_used_them_and_when_they_are_not_used() {
     assert_eq!(all.take("b", two, at(1200)), Some(2));
     assert_eq!(open(&all), "b", "it was not used for long");
     all.leave(one);
+    assert_eq!(open(&all), "b");
+
+    // Not every use looks at all others, and one that was not used for long is never used again.
+    all.keep("d", 1, one, at(1210));
+    assert_eq!(all.take("b", two, at(2380)), Some(2));
+    assert_eq!(all.take("b", two, at(2420)), Some(2));
+    assert_eq!(open(&all), "b d");
+    assert_eq!(all.take("d", one, at(2420)), None);
+    assert_eq!(all.take("b", two, at(2440)), Some(2));
     assert_eq!(open(&all), "b");
     all.leave(two);
     assert_eq!(open(&all), "");

@@ -29,6 +29,7 @@ fn pods(wanted: i32, ready: i32, is_current: bool) -> LiveObjects {
         is_adopted: false,
         prune: None,
         is_terminating: false,
+        mounted: None,
         state: ObjectState::Deployment(pods),
     };
     LiveObjects::from([((ObjectKind::Deployment, "main-kcp".to_owned()), Arc::new(object))])
@@ -59,6 +60,7 @@ fn judged(
         live,
         issuance: Issuance::CertManager,
         inside: &Report::default(),
+        replaced: &[],
         leaving,
     };
     let after = status(&facts, Timestamp::from_second(1_800_000_000).unwrap());
@@ -234,6 +236,7 @@ fn d13_a_kubeconfig_is_not_ready_before_its_secret_is_written() {
             live: &LiveObjects::new(),
             issuance: Issuance::CertManager,
             inside: &Report::default(),
+            replaced: &[],
             leaving: None,
         };
         let status = status(&facts, Timestamp::from_second(1_800_000_000).unwrap());
@@ -271,6 +274,7 @@ fn d14_a_shard_that_ran_falls_back_when_its_pods_go() {
             live: &live,
             issuance: Issuance::CertManager,
             inside: &Report::default(),
+            replaced: &[],
             leaving: None,
         };
         status(&facts, Timestamp::from_second(1_800_000_000).unwrap())["phase"].clone()

@@ -5,15 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::jiff::Timestamp;
 use tidegate_cluster::Metadata;
 use tidegate_core::{
-    api::{GitSource, git_source::GitSourceStatus, names::annotation},
+    api::{
+        GitSource,
+        git_source::GitSourceStatus,
+        names::{annotation, label},
+    },
     conditions,
     definition::{Definition, Kind},
     intake::{
         self, Id, Installed, Other, Policy, UnconfirmedEnd,
         status::{self, Kept},
     },
-    landscape::{self, SourceName},
+    landscape::{self, SourceName, setup::Resources},
     name::Key,
+    words::agreeing,
 };
 use tidegate_process::retry::Class;
 
@@ -35,6 +40,8 @@ pub(super) enum Wait {
     Unread(Vec<Key>),
     /// A user must confirm what runtimes lose.
     Unconfirmed(UnconfirmedEnd),
+    /// kcp-operator runs, so nothing is written to this many resources of kcp landscapes.
+    KcpOperator(usize),
 }
 
 /// Whether a user wants the GitSource to go, or at least has confirmed what takes it along: its definition, or its
@@ -53,6 +60,17 @@ pub(super) fn unread<'a>(ids: impl IntoIterator<Item = &'a Id>, others: &BTreeMa
     let unread = others.values().filter(|other| ids.iter().any(|id| other.might_declare(id)));
     let unread: Vec<Key> = unread.map(|other| other.key.clone()).collect();
     if unread.is_empty() { None } else { Some(Wait::Unread(unread)) }
+}
+
+/// What the end of a source waits for while kcp-operator runs: its resources of kcp landscapes, which would stay with
+/// the label.
+pub(super) fn beside_kcp_operator(resources: &Resources, source: &SourceName) -> Option<Wait> {
+    let value = source.label_value();
+    let is_ours = |(kind, key): &(_, &Key)| {
+        resources.metadata(*kind, key).and_then(|found| landscape::label(found, label::SOURCE)) == Some(value.as_str())
+    };
+    let count = resources.ids().filter(is_ours).count();
+    if count == 0 { None } else { Some(Wait::KcpOperator(count)) }
 }
 
 /// Whether a user must confirm the deletion of these objects with their source, at the commit that its status names.
@@ -109,7 +127,7 @@ impl Wait {
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Wait::Suspended => "Suspended",
-            Wait::Unread(_) => "PruneWaits",
+            Wait::Unread(_) | Wait::KcpOperator(_) => "PruneWaits",
             Wait::Unconfirmed(_) => status::PRUNE_UNCONFIRMED,
         }
     }
@@ -118,7 +136,7 @@ impl Wait {
     pub(super) fn status(&self, source: &GitSource, kept: Kept, now: Timestamp) -> GitSourceStatus {
         match self {
             Wait::Unconfirmed(end) => status::end_unconfirmed(source, end, kept, now),
-            Wait::Suspended | Wait::Unread(_) => {
+            Wait::Suspended | Wait::Unread(_) | Wait::KcpOperator(_) => {
                 let message = format!("{}{}", self.message(), status::not_in_use(kept));
                 status::not_ready(source, self.reason(), &message, now)
             }
@@ -129,7 +147,7 @@ impl Wait {
     pub(super) fn sentence(&self) -> String {
         match self {
             Wait::Unconfirmed(end) => end.sentence.clone(),
-            Wait::Suspended | Wait::Unread(_) => self.message(),
+            Wait::Suspended | Wait::Unread(_) | Wait::KcpOperator(_) => self.message(),
         }
     }
 
@@ -144,6 +162,10 @@ impl Wait {
                 format!("objects are not deleted before these sources have been read: {}", names.join(", "))
             }
             Wait::Unconfirmed(end) => status::brief_end(end),
+            Wait::KcpOperator(count) => format!(
+                "{count} {} of kcp landscapes stay with the source while kcp-operator runs: scale its Deployment to 0",
+                agreeing(*count, "resource", "resources")
+            ),
         }
     }
 
@@ -152,6 +174,8 @@ impl Wait {
         match self {
             // The watch reports the edit that resumes or confirms it.
             Wait::Suspended | Wait::Unconfirmed(_) => Finish::Done,
+            // So does the Lease of kcp-operator.
+            Wait::KcpOperator(_) => Finish::Done,
             Wait::Unread(_) => Finish::Failed(Class::Waiting),
         }
     }
@@ -224,6 +248,11 @@ mod tests {
         assert_eq!((unread.reason(), unread.finish()), ("PruneWaits", Finish::Failed(Class::Waiting)));
         assert!(unread.message().ends_with("s8, kcp-system/s9"), "{}", unread.message());
         assert_eq!((Wait::Suspended.reason(), Wait::Suspended.finish()), ("Suspended", Finish::Done));
+        let operator = Wait::KcpOperator(2);
+        assert_eq!((operator.reason(), operator.finish()), ("PruneWaits", Finish::Done));
+        let expected = "2 resources of kcp landscapes stay with the source while kcp-operator runs: scale its \
+                        Deployment to 0";
+        assert_eq!(operator.message(), expected);
         let (command, sentence) = ("kubectl annotate it".to_owned(), "because ".repeat(200));
         let unconfirmed = Wait::Unconfirmed(UnconfirmedEnd { command, objects: 27, sentence });
         assert_eq!((unconfirmed.reason(), unconfirmed.finish()), ("PruneUnconfirmed", Finish::Done));

@@ -20,7 +20,8 @@ scenarios! {
     without_the_definitions_of_its_kinds_a_kcp_landscape_waits_and_the_rest_goes_on,
     what_diff_predicts_of_a_kcp_landscape_is_what_happens,
     a_source_that_goes_takes_its_kcp_landscape_along_where_it_says_so,
-    r70_a_pass_that_has_begun_writes_nothing_more_when_kcp_operator_starts;
+    r70_a_pass_that_has_begun_writes_nothing_more_when_kcp_operator_starts,
+    r70_the_end_of_a_source_waits_until_kcp_operator_has_stopped;
     on real servers:
     the_rules_of_the_overlay_are_all_that_a_kcp_landscape_needs,
 }
@@ -332,6 +333,27 @@ async fn a_source_that_goes_takes_its_kcp_landscape_along_where_it_says_so() {
     landscape.confirm(&format!("deletion:{commit}")).await;
     landscape.all_is_gone().await;
     landscape.stage.until_gone(&landscape.client, "GitSource", NAMESPACE, "landscape").await;
+}
+
+async fn r70_the_end_of_a_source_waits_until_kcp_operator_has_stopped() {
+    let landscape = KcpLandscape::built_from_git().await;
+    KcpLandscape::held_by(&landscape.client, "operator-0", "2001-01-01T00:00:00.000000Z").await;
+    let is_seen = |source: &Value| condition(source, "tidegate.dev/KcpLandscapes").contains("kcp-operator runs");
+    landscape.stage.until("it is said", &landscape.client, "GitSource", NAMESPACE, "landscape", is_seen).await;
+    let source = object("tidegate.dev/v1alpha1", "GitSource", "landscape");
+    let api = harness::api_of(&landscape.client, &source).await.unwrap();
+    api.delete("landscape", &DeleteParams::default()).await.unwrap();
+    let waits = |source: &Value| {
+        let expected = "False PruneWaits: 6 resources of kcp landscapes stay with the source while kcp-operator runs";
+        condition(source, "Ready").starts_with(expected)
+    };
+    landscape.stage.until("it waits", &landscape.client, "GitSource", NAMESPACE, "landscape", waits).await;
+    let label = |found: Value| found["metadata"]["labels"]["tidegate.dev/source"].clone();
+    assert_eq!(label(landscape.read("RootShard", "main").await.unwrap()), "kcp-system.landscape");
+    // Its Lease ends.
+    landscape.stage.until_gone(&landscape.client, "GitSource", NAMESPACE, "landscape").await;
+    assert_eq!(label(landscape.read("RootShard", "main").await.unwrap()), Value::Null);
+    assert!(!landscape.is_leaving("RootShard", "main").await);
 }
 
 async fn r70_a_pass_that_has_begun_writes_nothing_more_when_kcp_operator_starts() {

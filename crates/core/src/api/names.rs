@@ -178,6 +178,9 @@ pub mod annotation {
     pub const STATUS: &str = "tidegate.dev/status";
     /// Digest of the keys that a pod of a kcp landscape mounts. The pod restarts when it changes.
     pub const MOUNTS: &str = "tidegate.dev/mounts";
+    /// On the Secret with what pods trust while a CA is being replaced: a digest of its certificates, and whether all
+    /// pods trust them.
+    pub const TRUSTS: &str = "tidegate.dev/trusts";
 }
 
 /// Finalizers.

@@ -10,6 +10,8 @@ pub const MOUNTS: &str = "tidegate.dev/Mounts";
 pub const UNUSABLE: &str = "Unusable";
 /// Whether all its objects are applied.
 pub const OBJECTS: &str = "tidegate.dev/Objects";
+/// Present and false while a CA or a key of service accounts of the resource is being replaced. Says how far that is.
+pub const TRUST: &str = "tidegate.dev/Trust";
 /// Present while the resource is being deleted. Says what it waits for.
 pub const DELETION: &str = "tidegate.dev/Deletion";
 /// Whether its objects are in the cluster that it asks for.

@@ -23,6 +23,7 @@ mod inside;
 mod kubeconfig;
 mod name;
 mod option;
+mod overlap;
 mod proxy;
 mod rule;
 mod server;
@@ -35,6 +36,7 @@ pub use self::{
     kubeconfig::{Credentials, FileKubeconfig},
     name::{host, setup_mark},
     option::{OPT_INS, OptIn, Takes},
+    overlap::{Anchor, Composed, Dependents, Facts, Live, Overlap, Phase, Signed, TOKENS, Trusted, Verifier, overlap},
     rule::{is_reserved_user, problems},
     version::{Containers, DEFAULT_TAG, DefaultImage, Feature, KcpVersion, ParseImageError},
     workload::{Budget, Container, Deployment, Gate, Mounted, Probes, Replicas, Service, Volume, VolumeSource},
@@ -46,6 +48,8 @@ pub struct Known {
     /// RootShards whose root CA is not self-signed. Their sub CA Secrets contain a chain, of which only the first
     /// certificate may be trusted.
     pub chained: BTreeSet<Key>,
+    /// The trust Secrets of CAs, and of keys of service accounts, that are being replaced.
+    pub trusts: BTreeMap<Key, Trusted>,
 }
 
 /// The objects of one resource.
@@ -91,6 +95,8 @@ pub enum Content {
     Credentials(Credentials),
     /// Key `tls.crt`: certificates of these Secrets, in this order.
     Bundle(Vec<Trust>),
+    /// Key `tls.crt`: what pods trust while a CA is being replaced.
+    Trusted(Trusted),
 }
 
 /// Certificates that a bundle contains: key `tls.crt` of a Secret.
@@ -289,6 +295,23 @@ struct Root<'a> {
     shard: &'a RootShard,
 }
 
+impl Root<'_> {
+    /// Whether a template says that a renewal replaces the key of a CA.
+    fn rotates(self, template: &str) -> bool {
+        overlap::rotates(&self.shard.spec.common.certificate_templates, template)
+    }
+
+    /// As [`Root::rotates`], for the root CA. One of the user has no template.
+    fn root_ca_rotates(self) -> bool {
+        self.shard.spec.certificates.issuer_ref.is_some() && self.rotates("root-ca")
+    }
+
+    /// Whether a sub CA signs certificates of clients.
+    fn is_of_clients(ca: &str) -> bool {
+        matches!(ca, "client" | "requestheader-client")
+    }
+}
+
 impl<'a> Planner<'a> {
     /// What annotations of a resource switch on or off.
     fn opt_ins(&self, kind: Kind, key: &Key) -> OptIns<'a> {
@@ -342,6 +365,16 @@ impl<'a> Planner<'a> {
             let ca = self.resources.secret_of_issuer(plan.key.namespace(), &certificate.issuer);
             certificate.gates.extend(ca.map(|ca| Gate::keys(&ca, &workload::PAIR)));
         }
+        // A CA that is being replaced may be missing. Pods do not mount it.
+        let authorities: BTreeSet<String> =
+            plan.certificates.iter().filter(|one| one.is_ca).map(|one| one.name.clone()).collect();
+        let is_replaced = |gate: &Gate| match gate {
+            Gate::Certificate(name) => {
+                authorities.contains(name) && self.trust_of(plan.key.namespace(), name, false).is_some()
+            }
+            Gate::Key(_) | Gate::Deployment { .. } => false,
+        };
+        plan.deployments.iter_mut().for_each(|deployment| deployment.gates.retain(|gate| !is_replaced(gate)));
         let before = self.deployments_before(&plan);
         let internal_proxy = Gate::Deployment { name: name::root_service(plan.key.name()), is_up: true };
         for (position, deployment) in plan.deployments.iter_mut().enumerate() {
@@ -391,15 +424,44 @@ impl<'a> Planner<'a> {
         self.known.chained.contains(root.key)
     }
 
-    /// The client CA, as the beginning of a bundle.
-    fn client_ca(&self, root: Root<'_>) -> Trust {
-        Trust { secret: name::sub_ca(root.key.name(), "client"), only_first: self.is_chained(root) }
+    /// The Secret in which pods find what they trust of a CA or key, if it is not the Secret of that. `is_copied` says
+    /// whether this is so while nothing is being replaced.
+    fn trust_of(&self, namespace: &str, name: &str, is_copied: bool) -> Option<String> {
+        let trust = format!("{name}-trust");
+        let found = self.known.trusts.get(&Key::new(namespace, &trust));
+        (is_copied || found.is_some_and(|found| found.is_mounted)).then_some(trust)
+    }
+
+    /// The trust Secret of a CA or key that a resource has, if there is one. `secret` is the Secret of the CA or key.
+    fn trust_secret(
+        &self,
+        key: &Key,
+        (name, secret): (&str, &str),
+        is_copied: bool,
+        labels: &Labels,
+    ) -> Option<Secret> {
+        let trust = format!("{name}-trust");
+        let content = match self.known.trusts.get(&Key::new(key.namespace(), &trust)) {
+            Some(found) if found.is_mounted || !is_copied => Content::Trusted(found.clone()),
+            Some(_) | None if is_copied => Content::Bundle(vec![Trust { secret: secret.to_owned(), only_first: true }]),
+            Some(_) | None => return None,
+        };
+        Some(Secret { name: trust, labels: labels.clone(), content })
+    }
+
+    /// A sub CA, as a part of a bundle.
+    fn sub_ca_trust(&self, root: Root<'_>, ca: &str) -> Trust {
+        let own = name::sub_ca(root.key.name(), ca);
+        match self.trust_of(root.key.namespace(), &own, root.rotates(&format!("{ca}-ca"))) {
+            Some(trust) => Trust::whole(&trust),
+            None => Trust { secret: own, only_first: Root::is_of_clients(ca) && self.is_chained(root) },
+        }
     }
 
     /// The bundle of client CAs: the one of the RootShard, then those that the references name.
     fn client_cas<'r>(&self, root: Root<'_>, more: impl IntoIterator<Item = Option<&'r LocalRef>>) -> Vec<Trust> {
         let named = more.into_iter().filter_map(named).map(Trust::whole);
-        [self.client_ca(root)].into_iter().chain(named).collect()
+        [self.sub_ca_trust(root, "client")].into_iter().chain(named).collect()
     }
 }
 
@@ -457,7 +519,7 @@ impl Secret {
     /// What it waits for: the certificates that it contains.
     pub fn gates(&self) -> Vec<Gate> {
         match &self.content {
-            Content::Files(_) => Vec::new(),
+            Content::Files(_) | Content::Trusted(_) => Vec::new(),
             Content::Bundle(trusts) => trusts.iter().map(Trust::gate).collect(),
             Content::Credentials(credentials) => {
                 let certificate = credentials.certificate.clone();
@@ -472,7 +534,7 @@ impl Secret {
     pub fn data_key(&self) -> &'static str {
         match self.content {
             Content::Files(_) | Content::Credentials(_) => "kubeconfig",
-            Content::Bundle(_) => "tls.crt",
+            Content::Bundle(_) | Content::Trusted(_) => "tls.crt",
         }
     }
 }

@@ -134,13 +134,18 @@ impl Rendering<'_> {
 
     fn secret(&self, secret: &Secret) -> Result<Object, Error> {
         let key = secret.data_key();
-        let stamp = self.stamp(&secret.name, &secret.labels, &Labels::new());
+        let annotations = match &secret.content {
+            Content::Trusted(trusted) => Labels::from([(annotation::TRUSTS.to_owned(), trusted.note.clone())]),
+            Content::Files(_) | Content::Credentials(_) | Content::Bundle(_) => Labels::new(),
+        };
+        let stamp = self.stamp(&secret.name, &secret.labels, &annotations);
         let mut object = self.render_if(Template::SetupSecret, json!({ "key": key }), &stamp, |object| {
             let has_data = ["data", "stringData"].into_iter().any(|field| object.field(field).is_some());
             if has_data { Err("writes data, which only Tidegate adds".to_owned()) } else { Ok(()) }
         })?;
         let data = match &secret.content {
             Content::Files(file) => STANDARD.encode(file.to_text()),
+            Content::Trusted(trusted) => STANDARD.encode(&trusted.certificates),
             Content::Credentials(_) | Content::Bundle(_) => {
                 (self.value)(&live::data(&Key::new(self.plan.key.namespace(), &secret.name)))
             }

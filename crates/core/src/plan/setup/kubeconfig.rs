@@ -164,7 +164,7 @@ impl Planner<'_> {
     fn target(&self, key: &Key, kubeconfig: &Kubeconfig) -> Result<Found<'_>, Problem> {
         let kind = Kind::Kubeconfig;
         let target = &kubeconfig.spec.target;
-        let server_ca = |root: Root<'_>| Trust::whole(&name::sub_ca(root.key.name(), "server"));
+        let server_ca = |root: Root<'_>| self.sub_ca_trust(root, "server");
         let with = |root: Root<'_>, bundle: Option<&str>| {
             [server_ca(root)].into_iter().chain(bundle.map(Trust::whole)).collect()
         };

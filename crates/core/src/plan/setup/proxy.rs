@@ -51,6 +51,9 @@ struct Proxy<'a> {
     server_names: Vec<String>,
     ca_bundle: Option<&'a str>,
     client_cas: Vec<Trust>,
+    /// The volume of the root CA, and the CA of servers.
+    root_ca: VolumeSource,
+    server_ca: Trust,
     /// The Secret with the CA of the identities that other proxies forward, and its volume.
     request_header_ca: (String, VolumeSource),
     port: i32,
@@ -95,6 +98,8 @@ impl Planner<'_> {
             bundle_identity: name::identity([("front-proxy", name)]),
             ca_bundle: named(spec.ca_bundle_secret_ref.as_ref()),
             client_cas: self.client_cas(root, bundles),
+            root_ca: self.root_ca(root),
+            server_ca: self.sub_ca_trust(root, "server"),
             request_header_ca: self.sub_ca(root, "requestheader-client"),
             port: opt_ins.service_port().unwrap_or_else(|| port(spec, root)),
             has_services: !opt_ins.is_disabled(annotation::SERVICES_PATH),
@@ -141,6 +146,8 @@ impl Planner<'_> {
             bundle_identity: identity,
             ca_bundle: named(common.ca_bundle_secret_ref.as_ref()),
             client_cas: self.client_cas(root, [common.client_ca_bundle_ref.as_ref()]),
+            root_ca: self.root_ca(root),
+            server_ca: self.sub_ca_trust(root, "server"),
             request_header_ca: self.sub_ca(root, "requestheader-client"),
             port: name::PORT,
             has_services: true,
@@ -205,9 +212,7 @@ impl Planner<'_> {
             labels: labels.clone(),
             mappings: path_mappings(&proxy),
         });
-        let mut signers = vec![root.key.name().to_owned()];
-        signers.extend(self.resources.shards_of(root.key).map(|(key, _)| key.name().to_owned()));
-        let pod = proxy_pod(&proxy, &signers);
+        let pod = proxy_pod(&proxy, &self.signers(root));
         let container = Container {
             name: "kcp-front-proxy".to_owned(),
             image: version::image(proxy.image),
@@ -237,7 +242,7 @@ fn proxy_secrets(proxy: &Proxy<'_>, labels: &Labels) -> Vec<Secret> {
     let root = proxy.root;
     let mut secrets = Vec::new();
     if let Some(bundle) = proxy.ca_bundle {
-        let trusts = vec![Trust::whole(&name::sub_ca(root.key.name(), "server")), Trust::whole(bundle)];
+        let trusts = vec![proxy.server_ca.clone(), Trust::whole(bundle)];
         let name = format!("{}-merged-ca-bundle", proxy.short);
         secrets.push(Secret::bundle(name, proxy.bundle_identity.clone(), trusts));
     }
@@ -264,7 +269,7 @@ fn proxy_secrets(proxy: &Proxy<'_>, labels: &Labels) -> Vec<Secret> {
 }
 
 /// Arguments, volumes and mounts of a proxy.
-fn proxy_pod(proxy: &Proxy<'_>, signers: &[String]) -> Pod {
+fn proxy_pod(proxy: &Proxy<'_>, signers: &[(String, VolumeSource)]) -> Pod {
     let (root, prefix, short) = (proxy.root, &proxy.prefix, &proxy.short);
     let has_mounts = KcpVersion::of_image(proxy.image).has(Feature::MountProxy);
     let mut pod = Pod::default();
@@ -304,7 +309,7 @@ fn proxy_pod(proxy: &Proxy<'_>, signers: &[String]) -> Pod {
         let secret = format!("{prefix}-{suffix}");
         pod.pair(&secret, &secret, &format!("{FOLDER}/{folder}"));
     }
-    pod.ca(&root_ca, &root_ca, CA_FOLDER);
+    pod.mount(&root_ca, proxy.root_ca.clone(), CA_FOLDER);
     if has_mounts {
         let (secret, source) = proxy.request_header_ca.clone();
         pod.mount(&secret, source, &format!("{CA_FOLDER}/requestheader-client"));

@@ -5,6 +5,7 @@ use super::{
     kubeconfig::FileKubeconfig,
     name, named,
     option::OptIns,
+    overlap,
     version::{self, Feature, KcpVersion},
     workload::{self, Container, Deployment, Frame, Pod, Probes, Replicas, VolumeSource},
 };
@@ -79,6 +80,7 @@ impl Planner<'_> {
         let identity = name::identity([("cache-server", name)]);
         let ca = format!("{name}-ca");
         let given = named(spec.certificates.ca_secret_ref.as_ref());
+        let ca_secret = given.unwrap_or(&ca).to_owned();
         let of = certificate::Of {
             kind,
             key,
@@ -90,11 +92,12 @@ impl Planner<'_> {
             virtual_names: Vec::new(),
         };
         let mut plan = Plan::new(kind, key);
-        plan.issuers.push(Issuer { name: ca.clone(), secret: given.unwrap_or(&ca).to_owned(), labels: labels.clone() });
+        plan.issuers.push(Issuer { name: ca.clone(), secret: ca_secret.clone(), labels: labels.clone() });
         plan.certificates
             .extend(spec.certificates.issuer_ref.as_ref().map(|issuer| of.ca("ca", "root-ca", Ok(issuer))));
         plan.certificates.push(of.of_cache("server", "server", &ca));
         plan.certificates.push(of.of_cache("client-certificate", "client", &ca));
+        plan.secrets.extend(self.trust_secret(key, (&ca, &ca_secret), cache_ca_rotates(cache), &identity));
         plan.secrets.push(Secret {
             name: format!("{name}-kubeconfig"),
             labels: identity,
@@ -107,7 +110,7 @@ impl Planner<'_> {
                 is_typed: true,
             }),
         });
-        plan.deployments.push(cache_deployment(key, cache, given.unwrap_or(&ca), &service, &labels));
+        plan.deployments.push(cache_deployment(key, cache, self.cache_ca(key, cache), &service, &labels));
         let ports = vec![("https", name::PORT, name::PORT)];
         plan.services.push(workload::service(service, labels, spec.service_template.as_ref(), ports));
         plan.with_gates()
@@ -154,13 +157,7 @@ impl Planner<'_> {
         if has_mounts {
             plan.certificates.extend(of.table(root, &[certificate::MOUNTS_PROXY]));
         }
-        if self.is_chained(root) {
-            plan.secrets.extend(["client", "requestheader-client"].map(|ca| {
-                let own = name::sub_ca(name, ca);
-                let trusts = vec![Trust { secret: own.clone(), only_first: true }];
-                Secret::bundle(format!("{own}-trust"), of_shard.identity.clone(), trusts)
-            }));
-        }
+        self.trust_secrets(&mut plan, root, &of_shard.identity);
         self.shard_bundles(&mut plan, &of_shard);
         plan.secrets.extend(root_kubeconfigs(&of_shard, shard));
         let mut pod = Pod::default();
@@ -221,6 +218,7 @@ impl Planner<'_> {
         let mut plan = Plan::new(Kind::Shard, key);
         plan.certificates.extend(of.table(root, certificate::SHARD));
         plan.without_unused(self.opt_ins(Kind::Shard, key));
+        plan.secrets.extend(self.key_trust_secret(key, common, &of_shard.identity));
         self.shard_bundles(&mut plan, &of_shard);
         plan.secrets.extend(shard_kubeconfigs(&of_shard, shard));
         let external = &root.shard.spec.external;
@@ -251,7 +249,7 @@ impl Planner<'_> {
     fn shard_bundles(&self, plan: &mut Plan, shard: &AnyShard<'_>) {
         let (name, labels) = (shard.key.name(), &shard.bundle_identity);
         if let Some(bundle) = named(shard.common.ca_bundle_secret_ref.as_ref()) {
-            let trusts = vec![Trust::whole(&name::sub_ca(shard.root.key.name(), "server")), Trust::whole(bundle)];
+            let trusts = vec![self.sub_ca_trust(shard.root, "server"), Trust::whole(bundle)];
             plan.secrets.push(Secret::bundle(format!("{name}-merged-ca-bundle"), labels.clone(), trusts));
         }
         if shard.has_client_bundle() {
@@ -285,6 +283,12 @@ impl Planner<'_> {
             pod.arg(format!("--shard-virtual-workspace-ca-file={SERVER_CA}"));
         }
         self.shard_volumes(shard, &mut pod, kubeconfigs, certificates);
+        let accounts = service_account(shard.key);
+        if let Some(trust) = self.trust_of(shard.key.namespace(), &accounts, overlap::key_rotates(common)) {
+            // Tokens of the former key are valid as well.
+            pod.bundle("service-account-trust", &trust, "/etc/kcp/tls/service-account-trust");
+            pod.arg("--service-account-key-file=/etc/kcp/tls/service-account-trust/tls.crt");
+        }
         pod.etcd(&common.etcd);
         if let Some(audit) = &common.audit {
             pod.audit(audit);
@@ -294,9 +298,7 @@ impl Planner<'_> {
         }
         pod.extra_volumes(&common.extra_volumes, &common.extra_volume_mounts);
         if let Some(auth) = &common.auth {
-            let shards = self.resources.shards_of(shard.root.key).map(|(key, _)| key.name().to_owned());
-            let signers: Vec<String> = [shard.root.key.name().to_owned()].into_iter().chain(shards).collect();
-            pod.auth(auth, &signers);
+            pod.auth(auth, &self.signers(shard.root));
         }
         let container = Container {
             name: "kcp".to_owned(),
@@ -321,13 +323,13 @@ impl Planner<'_> {
     fn shard_volumes(&self, shard: &AnyShard<'_>, pod: &mut Pod, kubeconfigs: &[&str], certificates: &[&str]) {
         let (root, name) = (shard.root, shard.key.name());
         let ca_folder = "/etc/kcp/tls/ca";
-        pod.ca("kcp-ca", &name::root_ca(root.key, root.shard), &format!("{ca_folder}/root"));
+        pod.mount("kcp-ca", self.root_ca(root), &format!("{ca_folder}/root"));
         for kubeconfig in kubeconfigs {
             let volume = format!("{kubeconfig}-kubeconfig");
             pod.kubeconfig(&volume, &format!("{name}-{volume}"), &format!("/etc/kcp/{volume}"));
         }
         for ca in ["server", "service-account"] {
-            pod.ca(&format!("{ca}-ca"), &name::sub_ca(root.key.name(), ca), &format!("{ca_folder}/{ca}"));
+            pod.mount(&format!("{ca}-ca"), self.sub_ca(root, ca).1, &format!("{ca_folder}/{ca}"));
         }
         self.client_ca_volumes(root, shard.has_client_bundle().then(|| format!("{name}-merged-client-ca")), pod);
         for certificate in certificates {
@@ -343,14 +345,71 @@ impl Planner<'_> {
         self.cache_volumes(shard.key, shard.cache, pod);
     }
 
-    /// The Secret with the certificate of a sub CA that authenticates clients, and its volume.
+    /// The Secret with the certificate of a sub CA, and its volume.
     pub(super) fn sub_ca(&self, root: Root<'_>, ca: &str) -> (String, VolumeSource) {
         let secret = name::sub_ca(root.key.name(), ca);
-        if self.is_chained(root) {
-            let trust = format!("{secret}-trust");
-            return (trust.clone(), VolumeSource::Secret(trust, vec!["tls.crt"]));
+        match self.trust_of(root.key.namespace(), &secret, self.is_copied(root, ca)) {
+            Some(trust) => (trust.clone(), VolumeSource::Secret(trust, vec!["tls.crt"])),
+            None => (secret.clone(), VolumeSource::Certificate(secret)),
         }
-        (secret.clone(), VolumeSource::Certificate(secret))
+    }
+
+    /// Whether pods mount a trust Secret of a sub CA also while nothing is being replaced.
+    fn is_copied(&self, root: Root<'_>, ca: &str) -> bool {
+        root.rotates(&format!("{ca}-ca")) || (Root::is_of_clients(ca) && self.is_chained(root))
+    }
+
+    /// The volume of the root CA of a RootShard.
+    pub(super) fn root_ca(&self, root: Root<'_>) -> VolumeSource {
+        let name = format!("{}-ca", root.key.name());
+        match self.trust_of(root.key.namespace(), &name, root.root_ca_rotates()) {
+            Some(trust) => VolumeSource::Secret(trust, vec!["tls.crt"]),
+            None => VolumeSource::Certificate(name::root_ca(root.key, root.shard)),
+        }
+    }
+
+    /// The volume of the CA of a CacheServer.
+    fn cache_ca(&self, key: &Key, cache: &CacheServer) -> VolumeSource {
+        let name = format!("{}-ca", key.name());
+        match self.trust_of(key.namespace(), &name, cache_ca_rotates(cache)) {
+            Some(trust) => VolumeSource::Secret(trust, vec!["tls.crt"]),
+            None => {
+                let given = named(cache.spec.certificates.ca_secret_ref.as_ref());
+                VolumeSource::Certificate(given.map_or(name, str::to_owned))
+            }
+        }
+    }
+
+    /// The root shard and its shards, whose service accounts are accepted, each with the volume of its public key.
+    pub(super) fn signers(&self, root: Root<'_>) -> Vec<(String, VolumeSource)> {
+        let own = (root.key, &root.shard.spec.common);
+        let shards = self.resources.shards_of(root.key).map(|(key, shard)| (key, &shard.spec.common));
+        let all = [own].into_iter().chain(shards).map(|(key, common)| {
+            let secret = service_account(key);
+            let source = match self.trust_of(key.namespace(), &secret, overlap::key_rotates(common)) {
+                Some(trust) => VolumeSource::Secret(trust, vec!["tls.crt"]),
+                None => VolumeSource::Certificate(secret),
+            };
+            (key.name().to_owned(), source)
+        });
+        all.collect()
+    }
+
+    /// Adds the trust Secrets of the CAs of a RootShard, and of its key of service accounts.
+    fn trust_secrets(&self, plan: &mut Plan, root: Root<'_>, labels: &Labels) {
+        for ca in ["client", "requestheader-client", "server", "service-account"] {
+            let own = name::sub_ca(root.key.name(), ca);
+            plan.secrets.extend(self.trust_secret(root.key, (&own, &own), self.is_copied(root, ca), labels));
+        }
+        let (own, secret) = (format!("{}-ca", root.key.name()), name::root_ca(root.key, root.shard));
+        plan.secrets.extend(self.trust_secret(root.key, (&own, &secret), root.root_ca_rotates(), labels));
+        plan.secrets.extend(self.key_trust_secret(root.key, &root.shard.spec.common, labels));
+    }
+
+    /// The trust Secret of a shard's key of service accounts, if there is one.
+    fn key_trust_secret(&self, key: &Key, common: &CommonShardSpec, labels: &Labels) -> Option<Secret> {
+        let own = service_account(key);
+        self.trust_secret(key, (&own, &own), overlap::key_rotates(common), labels)
     }
 
     /// The CAs of clients. `merged` is the Secret with more than the CA of the RootShard.
@@ -367,11 +426,10 @@ impl Planner<'_> {
     /// What a client of a CacheServer mounts.
     fn cache_volumes(&self, key: &Key, cache: Option<&str>, pod: &mut Pod) {
         let Some(cache) = cache else { return };
-        let server = self.resources.cache_servers.get(&Key::new(key.namespace(), cache));
-        let given = server.and_then(|server| named(server.spec.certificates.ca_secret_ref.as_ref()));
-        let ca = given.map_or_else(|| format!("{cache}-ca"), str::to_owned);
+        let found = self.resources.cache_servers.get_key_value(&Key::new(key.namespace(), cache));
+        let Some((cache_key, server)) = found else { return };
         pod.kubeconfig("cache-server-kubeconfig", &format!("{cache}-kubeconfig"), "/etc/cache-server/kubeconfig");
-        pod.ca("cache-server-ca", &ca, "/etc/cache-server/tls/ca/root");
+        pod.mount("cache-server-ca", self.cache_ca(cache_key, server), "/etc/cache-server/tls/ca/root");
         let client = format!("{cache}-client-certificate");
         pod.pair("cache-server-client-cert", &client, "/etc/cache-server/tls/client-certificate");
     }
@@ -414,8 +472,8 @@ impl Planner<'_> {
             plan.secrets.push(Secret::bundle(merged.clone(), identity, self.client_cas(root, bundles)));
         }
         let mut shared = Pod::default();
-        shared.ca("kcp-ca", &name::root_ca(root.key, root.shard), "/etc/kcp/tls/ca/root");
-        shared.ca("server-ca", &name::sub_ca(root.key.name(), "server"), "/etc/kcp/tls/ca/server");
+        shared.mount("kcp-ca", self.root_ca(root), "/etc/kcp/tls/ca/root");
+        shared.mount("server-ca", self.sub_ca(root, "server").1, "/etc/kcp/tls/ca/server");
         self.client_ca_volumes(root, has_bundle.then_some(merged), &mut shared);
         shared.pair("server-cert", &format!("{name}-server"), "/etc/kcp/tls/server");
         self.cache_volumes(key, cache, &mut shared);
@@ -551,7 +609,17 @@ fn shard_kubeconfigs(of_shard: &AnyShard<'_>, shard: &Shard) -> [Secret; 3] {
     .map(|(certificate, file)| of_shard.kubeconfig(certificate, file))
 }
 
-fn cache_deployment(key: &Key, cache: &CacheServer, ca: &str, service: &str, labels: &Labels) -> Deployment {
+/// The Secret with a shard's key of service accounts.
+fn service_account(shard: &Key) -> String {
+    format!("{}-service-account", shard.name())
+}
+
+/// Whether a template says that a renewal replaces the key of a CacheServer's CA. One of the user has no template.
+fn cache_ca_rotates(cache: &CacheServer) -> bool {
+    cache.spec.certificates.issuer_ref.is_some() && overlap::rotates(&cache.spec.certificate_templates, "root-ca")
+}
+
+fn cache_deployment(key: &Key, cache: &CacheServer, ca: VolumeSource, service: &str, labels: &Labels) -> Deployment {
     let (spec, name) = (&cache.spec, key.name());
     let mut pod = Pod::default();
     pod.arg("--tls-cert-file=/etc/cache-server/tls/server/tls.crt");
@@ -584,7 +652,7 @@ fn cache_deployment(key: &Key, cache: &CacheServer, ca: &str, service: &str, lab
     pod.extra_volumes(&spec.extra_volumes, &spec.extra_volume_mounts);
     pod.pair("serving-cert", &format!("{name}-server"), "/etc/cache-server/tls/server");
     if is_authenticated {
-        pod.ca("client-ca", ca, "/etc/cache-server/tls/ca/root");
+        pod.mount("client-ca", ca, "/etc/cache-server/tls/ca/root");
     }
     if let Some(tls) = tls {
         let source = VolumeSource::Secret(tls.secret_ref.name.clone(), vec!["tls.crt", "tls.key", "ca.crt"]);

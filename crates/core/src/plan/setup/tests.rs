@@ -382,7 +382,7 @@ fn d30_the_kubeconfig_of_a_proxy_trusts_the_bundle_of_its_owner() {
 #[test]
 fn d32_where_the_root_ca_is_not_self_signed_only_sub_cas_are_trusted() {
     let documents = [root(json!({})), shard("eu", json!({})), proxy(json!({}))];
-    let known = Known { chained: [Key::new(NAMESPACE, "main")].into() };
+    let known = Known { chained: [Key::new(NAMESPACE, "main")].into(), ..Known::default() };
     let (plans, _) = resources(&documents).plans(&known);
     let volumes = |kind, volume: &str| {
         let plan = plans.iter().find(|plan| plan.kind == kind).expect("a plan");
@@ -1007,4 +1007,140 @@ fn row_65_a_reference_leads_to_the_namespace_of_its_resource() {
     let (_, problems) = all.plans(&Known::default());
     let expected = "RootShard kcp-system/main, which FrontProxy kcp-system/public names, does not exist";
     assert_eq!(problems.iter().map(|problem| problem.message.as_str()).collect::<Vec<_>>(), [expected]);
+}
+
+/// Row 22: while a CA is being replaced, pods find the former one in another Secret, at the same path.
+#[test]
+fn while_a_ca_is_replaced_pods_mount_its_trust_secret_and_nothing_else_differs() {
+    let accounts = json!({"auth": {"serviceAccount": {"enabled": true}}, "caBundleSecretRef": {"name": "company"}});
+    let documents = [root(accounts.clone()), shard("eu", accounts.clone()), proxy(accounts)];
+    let known = |name: &str| {
+        let trusted =
+            Trusted { certificates: "pem".to_owned(), note: "digest everywhere".to_owned(), is_mounted: true };
+        Known { trusts: [(Key::new(NAMESPACE, name), trusted)].into(), ..Known::default() }
+    };
+    let plans = |known: &Known| resources(&documents).plans(known).0;
+    let before = plans(&Known::default());
+    let secrets = |plans: &[Plan]| -> BTreeSet<String> {
+        plans.iter().flat_map(|plan| &plan.secrets).map(|secret| secret.name.clone()).collect()
+    };
+    let mounts = |plans: &[Plan], secret: &str| -> Vec<String> {
+        let deployments = plans.iter().flat_map(|plan| &plan.deployments);
+        let mounting = deployments.filter(|found| {
+            let text = found.volumes.iter().map(|volume| volume.to_value().to_string()).collect::<String>();
+            text.contains(&format!("\"secretName\":\"{secret}\""))
+        });
+        mounting.map(|found| found.name.clone()).collect()
+    };
+    for (ca, direct) in [
+        ("main-ca", &["main-kcp", "main-proxy", "public-front-proxy", "eu-shard-kcp"] as &[&str]),
+        ("main-server-ca", &["main-kcp", "eu-shard-kcp"]),
+        ("main-client-ca", &["main-kcp", "eu-shard-kcp"]),
+        ("main-requestheader-client-ca", &["main-kcp", "main-proxy", "public-front-proxy", "eu-shard-kcp"]),
+        ("main-service-account-ca", &["main-kcp", "eu-shard-kcp"]),
+    ] {
+        let trust = format!("{ca}-trust");
+        let after = plans(&known(&trust));
+        assert_eq!(mounts(&before, ca), direct, "{ca}");
+        assert_eq!(mounts(&after, &trust), direct, "{ca}");
+        assert_eq!(mounts(&after, ca), [""; 0], "{ca}");
+        let more: Vec<String> = secrets(&after).difference(&secrets(&before)).cloned().collect();
+        assert_eq!(more, [trust.as_str()], "{ca}");
+        for (before, after) in before.iter().zip(&after) {
+            assert_eq!((&before.certificates, &before.services), (&after.certificates, &after.services));
+            let parts = |plan: &Plan| -> Vec<_> {
+                let all = plan.deployments.iter();
+                all.map(|found| (found.container.args.clone(), found.container.mounts.len())).collect()
+            };
+            assert_eq!(parts(before), parts(after), "{ca}");
+        }
+        // What is made of the CA contains both.
+        let composed = |plans: &[Plan], secret: &str| {
+            let all = plans.iter().flat_map(|plan| &plan.secrets);
+            let naming = all.filter(|found| match &found.content {
+                Content::Bundle(trusts) => trusts.iter().any(|trust| trust.secret == secret),
+                Content::Files(_) | Content::Credentials(_) | Content::Trusted(_) => false,
+            });
+            naming.map(|found| found.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(composed(&after, &trust), composed(&before, ca), "{ca}");
+        assert_eq!(composed(&after, ca), [""; 0], "{ca}");
+        // It may be missing meanwhile.
+        let gates = after.iter().flat_map(|plan| &plan.deployments).flat_map(|found| &found.gates);
+        assert!(!gates.clone().any(|gate| *gate == Gate::Certificate(ca.to_owned())), "{ca}");
+    }
+
+    // A key of service accounts signs in its own pod, and others accept the former one as well.
+    let after = plans(&known("eu-service-account-trust"));
+    let all = ["main-kcp", "public-front-proxy", "eu-shard-kcp"];
+    assert_eq!(mounts(&before, "eu-service-account"), all);
+    assert_eq!(mounts(&after, "eu-service-account-trust"), all);
+    assert_eq!(mounts(&after, "eu-service-account"), ["eu-shard-kcp"]);
+    let shard = after.iter().find(|plan| plan.kind == Kind::Shard).expect("a plan");
+    let flag = "--service-account-key-file=/etc/kcp/tls/service-account-trust/tls.crt";
+    assert!(args(shard).iter().any(|arg| arg == flag), "{:?}", args(shard));
+}
+
+/// Row 22: where a template says that a renewal replaces the key, pods never mount the Secret of the CA.
+#[test]
+fn pods_always_mount_a_trust_secret_where_a_template_replaces_keys() {
+    let template =
+        json!({"certificateTemplates": {"client-ca": {"spec": {"privateKey": {"rotationPolicy": "Always"}}}}});
+    let (plans, _) = resources(&[root(template), shard("eu", json!({}))]).plans(&Known::default());
+    for plan in &plans {
+        let volume = plan.deployments[0].volumes.iter().find(|volume| volume.name == "client-ca").expect("a volume");
+        assert_eq!(volume.source, VolumeSource::Secret("main-client-ca-trust".to_owned(), vec!["tls.crt"]));
+    }
+    let trust = plans[0].secrets.iter().find(|secret| secret.name == "main-client-ca-trust").expect("a Secret");
+    let first = Trust { secret: "main-client-ca".to_owned(), only_first: true };
+    assert_eq!(trust.content, Content::Bundle(vec![first]));
+    let anchors = resources(&[root(json!({}))]).anchors(NAMESPACE);
+    assert!(anchors.iter().all(|anchor| !anchor.rotates && !anchor.is_copied(&Known::default())));
+}
+
+/// Row 22: what a CA signs and who trusts it follows from the plans.
+#[test]
+fn what_depends_on_a_ca_is_found_in_the_plans() {
+    let user = json!({"target": {"frontProxyRef": {"name": "public"}}, "username": "admin", "validity": "8766h",
+        "secretRef": {"name": "admin-kubeconfig"}});
+    let documents = [root(json!({})), shard("eu", json!({})), proxy(json!({})), resource("Kubeconfig", "admin", user)];
+    let resources = resources(&documents);
+    let (plans, problems) = resources.plans(&Known::default());
+    assert_eq!(problems, []);
+    let anchors = resources.anchors(NAMESPACE);
+    let of = |secret: &str| {
+        let anchor = anchors.iter().find(|anchor| anchor.secret == secret).expect("an anchor");
+        anchor.dependents(&resources, &plans)
+    };
+    let names: Vec<&str> = anchors.iter().map(|anchor| anchor.secret.as_str()).collect();
+    let expected = [
+        "main-ca",
+        "main-server-ca",
+        "main-requestheader-client-ca",
+        "main-client-ca",
+        "main-service-account-ca",
+        "main-service-account",
+        "eu-service-account",
+    ];
+    assert_eq!(names, expected);
+
+    let everything = ["eu-shard-kcp", "main-kcp", "main-proxy", "public-front-proxy"];
+    let client = of("main-client-ca");
+    let depth = |found: &Dependents, name: &str| found.signed.get(name).copied();
+    assert_eq!((depth(&client, "eu-client"), depth(&client, "eu-server")), (Some(1), None));
+    let composed = |has_anchor, certificate: Option<&str>| {
+        Some(Composed { has_anchor, certificate: certificate.map(str::to_owned) })
+    };
+    let secret = |found: &Dependents, name: &str| found.composed.get(name).cloned();
+    assert_eq!(secret(&client, "public-merged-client-ca"), composed(true, None));
+    assert_eq!(secret(&client, "admin-kubeconfig"), composed(false, Some("kubeconfig-cert-admin")));
+    assert_eq!(client.deployments.keys().collect::<Vec<_>>(), everything);
+    let server = of("main-server-ca");
+    assert_eq!(secret(&server, "admin-kubeconfig"), composed(true, None));
+    assert_eq!(depth(&server, "main-public-server"), Some(1));
+
+    let root = of("main-ca");
+    assert_eq!((depth(&root, "main-client-ca"), depth(&root, "eu-client")), (Some(1), Some(2)));
+    assert_eq!(root.deployments.keys().collect::<Vec<_>>(), everything);
+    assert_eq!(of("eu-service-account").deployments.keys().collect::<Vec<_>>(), ["eu-shard-kcp"]);
 }

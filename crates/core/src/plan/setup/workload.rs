@@ -333,11 +333,6 @@ impl Pod {
         self.secret(name, secret, "tls.crt", path);
     }
 
-    /// The certificate of a CA.
-    pub(super) fn ca(&mut self, name: &str, secret: &str, path: &str) {
-        self.mount(name, VolumeSource::Certificate(secret.to_owned()), path);
-    }
-
     pub(super) fn logging(&mut self, logging: Option<&Logging>, extra: &[String]) {
         if let Some(level) = logging.and_then(|logging| logging.level).filter(|&level| level != 0) {
             self.arg(format!("-v={level}"));
@@ -418,8 +413,8 @@ impl Pod {
         );
     }
 
-    /// `signers` are the root shard and its shards, whose service accounts are accepted.
-    pub(super) fn auth(&mut self, auth: &Auth, signers: &[String]) {
+    /// `signers` are the root shard and its shards, whose service accounts are accepted, each with its public key.
+    pub(super) fn auth(&mut self, auth: &Auth, signers: &[(String, VolumeSource)]) {
         if let Some(oidc) = &auth.oidc {
             self.option("oidc-issuer-url", &oidc.issuer_url);
             self.option("oidc-client-id", &oidc.client_id);
@@ -446,10 +441,9 @@ impl Pod {
         }
         if auth.service_account.as_ref().is_some_and(|accounts| accounts.enabled) {
             self.arg("--service-account-lookup=false");
-            for signer in signers {
+            for (signer, source) in signers {
                 let path = format!("/etc/kcp/tls/{signer}/service-account");
-                let secret = format!("{signer}-service-account");
-                self.ca(&secret, &secret, &path);
+                self.mount(&format!("{signer}-service-account"), source.clone(), &path);
                 self.arg(format!("--service-account-key-file={path}/tls.crt"));
             }
         }

@@ -1,0 +1,537 @@
+//! What pods trust while a CA, or a key of service accounts, is being replaced: reads what lives, asks
+//! [`tidegate_core::plan::setup::overlap`], and says which certificates must wait.
+//!
+//! The pass over the resource that has a CA decides, and writes the trust Secret. The passes over all others follow it.
+//! While nothing is being replaced, this reads nothing but each CA once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::jiff::Timestamp;
+use tidegate_cluster::Error;
+use tidegate_core::{
+    api::setup::{Auth, Kind},
+    name::Key,
+    object::Digest,
+    plan::{
+        certificate::Authority,
+        setup::{
+            self as plan, Anchor, Composed, Dependents, Facts, Known as KnownOfCluster, Live, Overlap, Phase, Plan,
+            Signed, Trusted, Verifier, setup_mark,
+        },
+    },
+};
+use tidegate_process::ambient;
+
+use super::{
+    SetupPass, decide,
+    object::ObjectKind,
+    state::{Desired, Issuance, KnownContent, LiveObjects, ObjectName, Observed, Origin},
+};
+use crate::{
+    controller::events::{self, reason},
+    gateway::pki,
+};
+
+/// How many Secrets a sentence names.
+const NAMED: usize = 5;
+/// The key of a Secret with certificates.
+const CERTIFICATE: &str = "tls.crt";
+/// What the annotation of a trust Secret says once all pods have it.
+const EVERYWHERE: &str = "everywhere";
+
+/// The CAs and keys that a resource depends on, as far as they are being replaced.
+pub(super) struct Overlaps {
+    /// As plans need it.
+    pub(super) cluster: KnownOfCluster,
+    /// Those of the resource that are being replaced: one sentence each.
+    pub(super) sentences: Vec<String>,
+    /// The objects that the decisions depend on.
+    pub(super) needs: BTreeSet<ObjectName>,
+    /// When time alone changes a decision.
+    pub(super) until: Option<Timestamp>,
+    anchors: Vec<Anchor>,
+    /// The decisions about those of the resource, by Secret.
+    own: BTreeMap<String, Decided>,
+}
+
+/// A decision about an anchor.
+struct Decided {
+    overlap: Overlap,
+    /// The objects that do not have the Secrets as they are now.
+    behind: Vec<String>,
+    /// Whether one of them cannot have them, because a certificate is missing that the anchor signs.
+    is_blocked: bool,
+}
+
+/// The parts of a decision that all anchors of a pass share. They are made when the first one needs them.
+struct Whole {
+    /// As the passes over other resources see it.
+    seen: KnownOfCluster,
+    /// All plans of the namespace.
+    plans: Vec<Plan>,
+    /// The Secrets of all CAs of the namespace.
+    authorities: BTreeSet<String>,
+}
+
+fn secret(name: &str) -> ObjectName {
+    (ObjectKind::Secret, name.to_owned())
+}
+
+fn is_of(certificate: &Authority, authority: &Authority) -> bool {
+    certificate != authority && pki::is_ca(authority) && pki::is_of(certificate, authority)
+}
+
+fn decision(facts: &Facts) -> Overlap {
+    plan::overlap(facts, Verifier { is_of: &is_of, is_same: &pki::is_same_key })
+}
+
+/// A trust Secret as it lives.
+fn live_of(content: &KnownContent) -> Live {
+    let (digest, state) = content.note.as_deref().and_then(|note| note.split_once(' ')).unwrap_or_default();
+    let is_noted = content.keys.get(CERTIFICATE).is_some_and(|found| found.to_string() == digest);
+    Live { certificates: content.certificates.clone(), is_noted, is_everywhere: state == EVERYWHERE }
+}
+
+/// The content of a trust Secret. `is_taken` says whether an object of others has its name.
+fn trusted_of(overlap: &Overlap, is_taken: bool) -> Trusted {
+    let certificates = pki::write_certificates(&overlap.certificates);
+    let state = match overlap.phase {
+        Phase::Spreading => "spreading",
+        Phase::Reissuing => EVERYWHERE,
+        Phase::Settled | Phase::Ending => "ending",
+    };
+    let note = format!("{} {state}", Digest::of_bytes(certificates.as_bytes()));
+    Trusted { certificates, note, is_mounted: overlap.phase.is_mounted() && !is_taken }
+}
+
+/// Some names, and how many more there are.
+fn some(names: &[String]) -> String {
+    let more = names.len().saturating_sub(NAMED);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!("{}{more}", names[..names.len().min(NAMED)].join(", "))
+}
+
+/// What is said of an anchor that is being replaced. `behind` are the objects that are not up to date.
+fn sentence(anchor: &Anchor, overlap: &Overlap, behind: &[String], issuance: Issuance) -> Option<String> {
+    let what = if anchor.is_key { "the key of service accounts" } else { "the CA" };
+    let what = format!("{what} in Secret {} is being replaced", anchor.secret);
+    let trust = &anchor.trust;
+    let waits = if behind.is_empty() { String::new() } else { format!("; not yet: {}", some(behind)) };
+    match (overlap.phase, overlap.until) {
+        (Phase::Settled, _) => None,
+        (Phase::Spreading, _) => {
+            Some(format!("{what}: pods get Secret {trust}, so that they trust the former one as well{waits}"))
+        }
+        (Phase::Ending, _) => Some(format!("{what}: pods stop to trust the former one{waits}")),
+        (Phase::Reissuing, Some(until)) => {
+            Some(format!("{what}: tokens of the former one are valid until {}", tidegate_core::status::seconds(until)))
+        }
+        (Phase::Reissuing, None) if overlap.left.is_empty() => {
+            Some(format!("{what}: all pods trust both, and get the new certificates{waits}"))
+        }
+        (Phase::Reissuing, None) => Some(match issuance {
+            Issuance::Builtin => {
+                format!("{what}: all pods trust both, and these Secrets are issued anew: {}", some(&overlap.left))
+            }
+            Issuance::CertManager => format!(
+                "{what}: all pods trust both until these Certificates are renewed: {}; renew them with `cmctl renew`, \
+                 or wait",
+                some(&overlap.left)
+            ),
+        }),
+    }
+}
+
+impl SetupPass<'_> {
+    /// Decides what pods trust of the CAs and keys that the resource has, and finds out what was decided about others.
+    pub(super) async fn overlaps(&self, chained: KnownOfCluster, observed: &mut Observed) -> Result<Overlaps, Error> {
+        let SetupPass { context, resources, kind, key, .. } = *self;
+        let all = resources.anchors(key.namespace());
+        let is_own = |anchor: &Anchor| anchor.owner.0 == kind && anchor.owner.1 == *key;
+        let mounts_keys = self.mounts_keys();
+        let of_pass = |anchor: &&Anchor| !anchor.is_key || mounts_keys || is_own(anchor);
+        let anchors: Vec<Anchor> = all.iter().filter(of_pass).cloned().collect();
+        let mut needs: BTreeSet<ObjectName> = anchors.iter().map(|anchor| secret(&anchor.trust)).collect();
+        needs.iter().for_each(|need| context.stores.add_setup_need((kind, key), need));
+        let live = self.live_anchors(&anchors);
+        let mut cluster = self.seen(&anchors, chained.clone(), &live, observed).await?;
+        let (mut sentences, mut own, mut until) = (Vec::new(), BTreeMap::new(), None);
+        let mut whole = None;
+        for anchor in anchors.iter().filter(|anchor| is_own(anchor)) {
+            if self.is_settled(anchor, &chained, &live, observed).await? {
+                context.memory.tells(&self.id(anchor), Phase::Settled);
+                continue;
+            }
+            if whole.is_none() {
+                let live = self.live_anchors(&all);
+                let seen = self.seen(&all, chained.clone(), &live, observed).await?;
+                let (mut plans, _) = resources.plans(&seen);
+                plans.retain(|plan| plan.key.namespace() == key.namespace());
+                let authorities = all.iter().filter(|anchor| !anchor.is_key).map(|anchor| anchor.secret.clone());
+                whole = Some(Whole { seen, plans, authorities: authorities.collect() });
+            }
+            let whole = whole.as_ref().expect("it is made above");
+            let dependents = anchor.dependents(resources, &whole.plans);
+            needs.extend(names(anchor, &dependents));
+            context.stores.set_setup_needs((kind, key), needs.clone());
+            let above = match &anchor.above {
+                Some(above) => Some(self.certificates_above(above, &all, &own, observed).await?),
+                None => None,
+            };
+            let decided = self.decided(anchor, &dependents, above, whole, observed).await?;
+            let overlap = &decided.overlap;
+            let trust = Key::new(key.namespace(), &anchor.trust);
+            match overlap.phase {
+                Phase::Settled => cluster.trusts.remove(&trust),
+                Phase::Spreading | Phase::Reissuing | Phase::Ending => {
+                    cluster.trusts.insert(trust, trusted_of(overlap, self.is_taken(anchor)))
+                }
+            };
+            let said = sentence(anchor, overlap, &decided.behind, context.issuance);
+            if context.memory.tells(&self.id(anchor), overlap.phase) {
+                let note =
+                    said.clone().unwrap_or_else(|| format!("the CA or key in Secret {} was replaced", anchor.secret));
+                tracing::info!(note, "a CA or key is being replaced");
+                self.tell(events::Severity::Normal, reason::REPLACING, note);
+            }
+            sentences.extend(said);
+            if overlap.phase.is_mounted() {
+                let ends = overlap.certificates.iter().map(|one| one.validity.not_after).chain(overlap.until);
+                until = until.into_iter().chain(ends).min();
+            }
+            own.insert(anchor.secret.clone(), decided);
+        }
+        Ok(Overlaps { cluster, sentences, needs, until, anchors, own })
+    }
+
+    /// Whether pods of the resource mount the keys of service accounts of others.
+    fn mounts_keys(&self) -> bool {
+        let is_on = |auth: Option<&Auth>| {
+            auth.and_then(|auth| auth.service_account.as_ref()).is_some_and(|accounts| accounts.enabled)
+        };
+        let (resources, key) = (self.resources, self.key);
+        match self.kind {
+            Kind::RootShard => resources.root_shards.get(key).is_some_and(|one| is_on(one.spec.common.auth.as_ref())),
+            Kind::Shard => resources.shards.get(key).is_some_and(|one| is_on(one.spec.common.auth.as_ref())),
+            Kind::FrontProxy => resources.front_proxies.get(key).is_some_and(|one| is_on(one.spec.auth.as_ref())),
+            Kind::CacheServer | Kind::VirtualWorkspace | Kind::Kubeconfig => false,
+        }
+    }
+
+    fn id(&self, anchor: &Anchor) -> Key {
+        Key::new(self.key.namespace(), &anchor.secret)
+    }
+
+    /// The Secrets of anchors and their trust Secrets, as far as they exist. One without the label of the anchor's
+    /// resource is no trust Secret.
+    fn live_anchors(&self, anchors: &[Anchor]) -> LiveObjects {
+        let names = anchors.iter().flat_map(|anchor| [secret(&anchor.trust), secret(&anchor.secret)]);
+        let mut live = self.context.stores.setup_objects(self.key.namespace(), "", &names.collect());
+        for anchor in anchors {
+            let (kind, owner) = &anchor.owner;
+            let mark = setup_mark(*kind, owner.name());
+            let trust = secret(&anchor.trust);
+            if live.get(&trust).is_some_and(|found| found.mark.as_deref() != Some(mark.as_str())) {
+                live.remove(&trust);
+            }
+        }
+        live
+    }
+
+    /// Whether an object of others has the name of a trust Secret.
+    fn is_taken(&self, anchor: &Anchor) -> bool {
+        let trust = secret(&anchor.trust);
+        let found = self.context.stores.setup_objects(self.key.namespace(), "", &BTreeSet::from([trust.clone()]));
+        found.contains_key(&trust) && !self.live_anchors(std::slice::from_ref(anchor)).contains_key(&trust)
+    }
+
+    /// What is known of a Secret that exists.
+    fn content(&self, name: &str, live: &LiveObjects) -> Option<std::sync::Arc<KnownContent>> {
+        let name = secret(name);
+        self.context.memory.content(self.key.namespace(), &name).filter(|_| live.contains_key(&name))
+    }
+
+    /// The certificate of an anchor.
+    fn present(&self, anchor: &Anchor, live: &LiveObjects) -> Option<Authority> {
+        self.content(&anchor.secret, live)?.certificates.first().cloned()
+    }
+
+    /// Which trust Secrets pods mount, by what the control plane has: those with a certificate for another key than the
+    /// present one.
+    async fn seen(
+        &self,
+        anchors: &[Anchor],
+        mut cluster: KnownOfCluster,
+        live: &LiveObjects,
+        observed: &mut Observed,
+    ) -> Result<KnownOfCluster, Error> {
+        for anchor in anchors.iter().filter(|anchor| live.contains_key(&secret(&anchor.trust))) {
+            let names = [secret(&anchor.trust), secret(&anchor.secret)];
+            self.learn_all(names.iter(), live, observed).await?;
+            let trusted = self.content(&anchor.trust, live).map(|found| found.certificates.clone()).unwrap_or_default();
+            let present = self.present(anchor, live);
+            let is_mounted = match &present {
+                Some(present) => trusted.iter().any(|one| !pki::is_same_key(one, present)),
+                None => true,
+            };
+            if is_mounted {
+                let trust = Key::new(self.key.namespace(), &anchor.trust);
+                let trusted = Trusted { certificates: String::new(), note: String::new(), is_mounted };
+                cluster.trusts.insert(trust, trusted);
+            }
+        }
+        Ok(cluster)
+    }
+
+    /// Whether it is known that no former certificate of an anchor is in use.
+    async fn is_settled(
+        &self,
+        anchor: &Anchor,
+        chained: &KnownOfCluster,
+        live: &LiveObjects,
+        observed: &mut Observed,
+    ) -> Result<bool, Error> {
+        self.learn_all([secret(&anchor.trust), secret(&anchor.secret)].iter(), live, observed).await?;
+        let present = self.present(anchor, live);
+        if let Some(trusted) = self.content(&anchor.trust, live) {
+            // Where pods always mount it, it stays when nothing is being replaced.
+            return Ok(anchor.is_copied(chained)
+                && present.is_some_and(|present| {
+                    trusted.certificates.iter().all(|one| pki::is_same_key(one, &present))
+                        && self.context.memory.is_settled_with(&self.id(anchor), &present)
+                }));
+        }
+        Ok(match present {
+            Some(present) if anchor.is_key && self.remembered(anchor, live).is_none() => {
+                self.context.memory.settle_with(&self.id(anchor), &present);
+                true
+            }
+            Some(present) => self.context.memory.is_settled_with(&self.id(anchor), &present),
+            None => !self.is_made(anchor),
+        })
+    }
+
+    /// Whether Tidegate makes a CA. The Secret of `caSecretRef` is the user's.
+    fn is_made(&self, anchor: &Anchor) -> bool {
+        let is_named_after_it = anchor.trust.strip_suffix("-trust") == Some(anchor.secret.as_str());
+        self.context.issuance == Issuance::Builtin && is_named_after_it && !anchor.is_key
+    }
+
+    /// The former public key of service accounts, as far as this process has seen it.
+    fn remembered(&self, anchor: &Anchor, live: &LiveObjects) -> Option<Authority> {
+        let present = self.present(anchor, live)?;
+        let former = self.content(&anchor.secret, live)?.former.clone()?;
+        // Once there is a trust Secret, that says it.
+        let is_new = !live.contains_key(&secret(&anchor.trust))
+            && !self.context.memory.is_settled_with(&self.id(anchor), &present);
+        (anchor.is_key && is_new).then_some(former)
+    }
+
+    /// The certificates of the CA above an anchor, present and former ones.
+    async fn certificates_above(
+        &self,
+        above: &str,
+        all: &[Anchor],
+        own: &BTreeMap<String, Decided>,
+        observed: &mut Observed,
+    ) -> Result<Vec<Authority>, Error> {
+        let decided = own.get(above).map(|found| found.overlap.certificates.clone()).unwrap_or_default();
+        let anchor = all.iter().find(|anchor| anchor.secret == above && !anchor.is_key);
+        let Some(anchor) = anchor else { return Ok(decided) };
+        let live = self.live_anchors(std::slice::from_ref(anchor));
+        self.learn_all([secret(&anchor.trust), secret(&anchor.secret)].iter(), &live, observed).await?;
+        let trusted = self.content(&anchor.trust, &live).map(|found| found.certificates.clone()).unwrap_or_default();
+        Ok(decided.into_iter().chain(self.present(anchor, &live)).chain(trusted).collect())
+    }
+
+    /// Decides what pods trust of an anchor.
+    async fn decided(
+        &self,
+        anchor: &Anchor,
+        dependents: &Dependents,
+        above: Option<Vec<Authority>>,
+        whole: &Whole,
+        observed: &mut Observed,
+    ) -> Result<Decided, Error> {
+        let (namespace, memory) = (self.key.namespace(), self.context.memory);
+        let names = names(anchor, dependents);
+        let mut live = self.context.stores.setup_objects(namespace, "", &names);
+        let own_live = self.live_anchors(std::slice::from_ref(anchor));
+        let trust = secret(&anchor.trust);
+        if !own_live.contains_key(&trust) {
+            live.remove(&trust);
+        }
+        let first: Vec<ObjectName> = [&anchor.trust, &anchor.secret]
+            .into_iter()
+            .chain(dependents.signed.keys())
+            .map(|name| secret(name))
+            .collect();
+        self.learn_all(first.iter(), &live, observed).await?;
+        let present = self.present(anchor, &live);
+        let signed = dependents.signed.iter().filter_map(|(name, depth)| {
+            // One without the label is not Tidegate's.
+            live.get(&secret(name)).filter(|found| found.mark.is_some())?;
+            let found = self.content(name, &live)?;
+            let chain = found.certificates.iter().chain(&found.above).cloned().collect();
+            Some(Signed { secret: name.clone(), chain, depth: *depth })
+        });
+        let facts = Facts {
+            present: present.clone(),
+            trust: self.content(&anchor.trust, &live).map(|found| live_of(&found)),
+            signed: signed.collect(),
+            remembered: self.remembered(anchor, &live),
+            above,
+            is_rolled: false,
+            is_made: self.is_made(anchor),
+            is_key: anchor.is_key,
+            is_copied: anchor.is_copied(&whole.seen),
+            now: ambient::now(),
+        };
+        let (mut overlap, mut behind) = (decision(&facts), Vec::new());
+        if facts.trust.is_some() {
+            let inputs: BTreeSet<ObjectName> = names.iter().filter(|name| name.0.is_input()).cloned().collect();
+            self.learn_all(inputs.iter(), &live, observed).await?;
+            behind = self.behind(anchor, dependents, whole, &live, observed);
+            overlap = decision(&Facts { is_rolled: behind.is_empty(), ..facts });
+        }
+        if let Some(present) = present.filter(|_| overlap.phase == Phase::Settled) {
+            memory.settle_with(&self.id(anchor), &present);
+        }
+        // Deployments, and Secrets that contain others, wait for what they need.
+        // A sub CA that exists needs no root CA to sign.
+        let lives = |name: &str| live.contains_key(&secret(name));
+        let lacks_sub_ca = dependents.signed.iter().any(|(name, depth)| *depth == 1 && !lives(name));
+        let is_missing = |name: &str| {
+            let needs_it = dependents.signed.get(name).is_some_and(|depth| *depth == 1 || lacks_sub_ca);
+            needs_it && !lives(name) && !whole.authorities.contains(name)
+        };
+        let mut gates = dependents
+            .deployments
+            .iter()
+            .filter(|(name, _)| live.contains_key(&(ObjectKind::Deployment, (*name).clone())));
+        let mut composed = dependents.composed.iter().filter(|(name, _)| live.contains_key(&secret(name)));
+        let is_blocked = gates.any(|(_, gates)| gates.iter().filter_map(needed).any(is_missing))
+            || composed.any(|(_, own)| own.certificate.as_deref().is_some_and(is_missing));
+        Ok(Decided { overlap, behind, is_blocked })
+    }
+
+    /// The Secrets that contain something of an anchor, and the Deployments whose pods mount something of it, that do
+    /// not have it as it is now.
+    fn behind(
+        &self,
+        anchor: &Anchor,
+        dependents: &Dependents,
+        whole: &Whole,
+        live: &LiveObjects,
+        observed: &Observed,
+    ) -> Vec<String> {
+        let is_mounted = whole.seen.trusts.contains_key(&Key::new(self.key.namespace(), &anchor.trust));
+        let trusted: Vec<Authority> = if is_mounted {
+            self.content(&anchor.trust, live).map(|found| found.certificates.clone()).unwrap_or_default()
+        } else {
+            self.present(anchor, live).into_iter().collect()
+        };
+        let lacks = |(name, composed): &(&String, &Composed)| {
+            let Some(found) = self.content(name, live) else { return false };
+            let own = composed.certificate.as_deref().and_then(|name| self.content(name, live));
+            let own = own.as_ref().and_then(|own| own.certificates.first());
+            let trusted = trusted.iter().filter(|_| composed.has_anchor);
+            trusted.chain(own).any(|one| !found.certificates.contains(one))
+        };
+        let has_others = |(name, gates): &(&String, &Vec<plan::Gate>)| {
+            let Some(found) = live.get(&(ObjectKind::Deployment, (*name).clone())) else { return false };
+            let wanted = decide::digest_of_keys(gates, &observed.keys).map(|digest| digest.to_string());
+            wanted.is_none() || found.mounted.as_deref() != wanted.as_deref()
+        };
+        let secrets = dependents.composed.iter().filter(lacks).map(|(name, _)| format!("Secret {name}"));
+        let deployments = dependents.deployments.iter().filter(has_others);
+        secrets.chain(deployments.map(|(name, _)| format!("Deployment {name}"))).collect()
+    }
+
+    /// The certificates of the built-in CA that are not issued for now: one sentence each.
+    pub(super) async fn held(
+        &self,
+        overlaps: &Overlaps,
+        desired: &[Desired],
+        live: &LiveObjects,
+        observed: &mut Observed,
+    ) -> Result<BTreeMap<ObjectName, String>, Error> {
+        let mut held = BTreeMap::new();
+        let anchors = self.live_anchors(&overlaps.anchors);
+        for Desired { name, origin, .. } in desired {
+            let Origin::Issued(request) = origin else { continue };
+            let is_own = |anchor: &Anchor| !anchor.is_key && anchor.secret == name.1;
+            let own = overlaps.own.get(&name.1).filter(|_| overlaps.anchors.iter().any(is_own));
+            // Pods need the key of service accounts to start, so that does not wait.
+            let is_spreading = own.is_some_and(|own| own.overlap.phase == Phase::Spreading && !own.is_blocked);
+            if !live.contains_key(name) && is_spreading {
+                let why = "is made again once all pods trust a copy of the former CA";
+                held.insert(name.clone(), format!("Secret {} {why}", name.1));
+            }
+            let is_ca = |anchor: &&Anchor| !anchor.is_key && request.ca.as_deref() == Some(anchor.secret.as_str());
+            let Some(anchor) = overlaps.anchors.iter().find(is_ca) else { continue };
+            // What exists and needs it could not get the new CA either. Shards mount a certificate of their cache.
+            let needs_it = |other: &Desired| {
+                !matches!(other.origin, Origin::Issued(_))
+                    && live.contains_key(&other.name)
+                    && other.gates.iter().filter_map(needed).any(|needed| needed == name.1)
+            };
+            let is_needed = self.kind == Kind::CacheServer || desired.iter().any(needs_it);
+            if !live.contains_key(name) && is_needed {
+                continue;
+            }
+            if self.waits_for_trust(anchor, name, &anchors, live, observed).await? {
+                let why = format!("waits until all pods trust the new CA in Secret {}", anchor.secret);
+                held.insert(name.clone(), format!("the certificate in Secret {} {why}", name.1));
+            }
+        }
+        Ok(held)
+    }
+
+    /// Whether a CA must not sign a certificate yet.
+    async fn waits_for_trust(
+        &self,
+        anchor: &Anchor,
+        name: &ObjectName,
+        anchors: &LiveObjects,
+        live: &LiveObjects,
+        observed: &mut Observed,
+    ) -> Result<bool, Error> {
+        let Some(present) = self.present(anchor, anchors) else { return Ok(false) };
+        let trust = self.content(&anchor.trust, anchors).map(|found| live_of(&found));
+        let is_spread = match &trust {
+            Some(trust) => {
+                let is_over = trust.certificates.iter().all(|one| pki::is_same_key(one, &present));
+                let is_everywhere = trust.is_noted && trust.is_everywhere && trust.certificates.contains(&present);
+                is_over || is_everywhere
+            }
+            // The pass over the resource that has the CA has not looked at it yet, or writes the trust Secret.
+            None => !live.contains_key(name) || self.context.memory.is_settled_with(&self.id(anchor), &present),
+        };
+        if is_spread || !live.contains_key(name) {
+            return Ok(!is_spread);
+        }
+        // What it has signed already stays, and may get another chain.
+        self.learn_all(std::iter::once(name), live, observed).await?;
+        let content = self.content(&name.1, live);
+        Ok(content.as_ref().and_then(|found| found.certificates.first()).is_some_and(|own| !is_of(own, &present)))
+    }
+}
+
+/// The Secret that something waits for.
+fn needed(gate: &plan::Gate) -> Option<&str> {
+    match gate {
+        plan::Gate::Key(mounted) => Some(&mounted.name),
+        plan::Gate::Certificate(name) => Some(name),
+        plan::Gate::Deployment { .. } => None,
+    }
+}
+
+/// The objects that a decision about an anchor depends on.
+fn names(anchor: &Anchor, dependents: &Dependents) -> BTreeSet<ObjectName> {
+    let secrets = [&anchor.trust, &anchor.secret].into_iter().chain(&anchor.above);
+    let secrets = secrets.chain(dependents.signed.keys()).chain(dependents.composed.keys()).map(|name| secret(name));
+    let deployments = dependents.deployments.keys().map(|name| (ObjectKind::Deployment, name.clone()));
+    let inputs = dependents.deployments.values().flat_map(|gates| decide::inputs(gates));
+    secrets.chain(deployments).chain(inputs).collect()
+}
