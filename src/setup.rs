@@ -37,7 +37,7 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
 use serde_json::Value;
 use tidegate_cluster::{Cause, Cluster, Error};
 use tidegate_core::{
