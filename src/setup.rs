@@ -24,6 +24,7 @@ mod inside;
 mod leave;
 pub(crate) mod object;
 pub(crate) mod operator;
+pub(crate) mod place;
 mod state;
 mod status;
 
@@ -214,8 +215,10 @@ impl SetupPass<'_> {
             context.memory.forget(key.namespace(), known.wanted.iter());
             known.verified.clear();
         }
-        let outcomes = self.work(&known, &mut observed).await?;
+        let elsewhere = planned.as_ref().ok().and_then(|plan| self.elsewhere(plan, &mut known, &observed));
+        let mut outcomes = self.work(&known, &mut observed).await?;
         self.remember(&known, &observed, &outcomes);
+        let placed = self.place(elsewhere, &known, &mut observed, &mut outcomes).await?;
         let inside = self.grant(&mut observed, compares_all).await?;
         let facts = Facts {
             kind,
@@ -226,9 +229,10 @@ impl SetupPass<'_> {
             problems: &problems,
             outcomes: &outcomes,
             failures: &failures,
-            live: &known.live,
+            live: known.around(),
             issuance: context.issuance,
             inside: &inside,
+            placed: placed.as_ref(),
             leaving: None,
         };
         let moved = !observed.applied.is_empty() || !observed.deleted.is_empty();
@@ -248,7 +252,8 @@ impl SetupPass<'_> {
             inside::State::Nothing | inside::State::Well | inside::State::Missing(_) => Trigger::Resync,
         };
         let again = inside.after.map(|after| (after, trigger));
-        let all = [refused, unsaid, unseen, renewal, again];
+        let unplaced = placed.filter(Result::is_err).map(|_| (place::RETRY, Trigger::Retry));
+        let all = [refused, unsaid, unseen, renewal, again, unplaced];
         let first = all.into_iter().flatten().min_by_key(|(after, _)| *after);
         Ok(first.map_or(Finish::Done, |(after, trigger)| Finish::After(after, trigger)))
     }
@@ -269,6 +274,10 @@ impl SetupPass<'_> {
         let waits = match waits {
             Some(waits) => Some(waits),
             None => self.clean_up(&mut observed).await?,
+        };
+        let waits = match waits {
+            Some(waits) => Some(waits),
+            None => self.leave_elsewhere().await?,
         };
         let is_retried = is_retried && waits.is_some();
         let mut known = self.nothing();
@@ -294,9 +303,10 @@ impl SetupPass<'_> {
             problems: &[],
             outcomes: &outcomes,
             failures: &[],
-            live: &known.live,
+            live: known.around(),
             issuance: context.issuance,
             inside: &inside,
+            placed: None,
             leaving: Some(&leaving),
         };
         self.report(&facts, false).await?;
@@ -309,12 +319,8 @@ impl SetupPass<'_> {
         kubeconfig.provisioned().map(str::to_owned)
     }
 
-    /// Whether nothing may be made of the resource: its user is one with which parts of kcp trust each other, or its
-    /// objects belong into another cluster.
+    /// Whether nothing may be made of the resource: its user is one with which parts of kcp trust each other.
     fn is_forbidden(&self) -> bool {
-        if landscape::annotation(self.metadata, annotation::CLUSTER).is_some() {
-            return true;
-        }
         let kubeconfig = self.resources.kubeconfigs.get(self.key).filter(|_| self.kind == Kind::Kubeconfig);
         kubeconfig.is_some_and(|found| plan::is_reserved_user(&found.spec.username))
     }
@@ -356,6 +362,8 @@ impl SetupPass<'_> {
         Known {
             namespace: namespace.to_owned(),
             mark,
+            cluster: None,
+            around: Some(self.around(&live)),
             live,
             verified: BTreeMap::new(),
             desired: Vec::new(),
@@ -389,7 +397,9 @@ impl SetupPass<'_> {
         let known = Known {
             namespace: namespace.to_owned(),
             mark,
+            cluster: None,
             verified: context.memory.verified(namespace, wanted.iter()),
+            around: Some(self.around(&live)),
             live,
             desired,
             definition,
@@ -454,39 +464,56 @@ impl SetupPass<'_> {
         Ok(found)
     }
 
-    /// Works until there is nothing more to do, and returns what became of each object.
+    /// Works in the control plane until there is nothing more to do, and returns what became of each object.
     async fn work(&self, known: &Known, observed: &mut Observed) -> Result<Vec<(ObjectName, Outcome)>, Error> {
-        let SetupContext { kcp, memory, .. } = self.context;
-        let namespace = self.key.namespace();
+        self.work_in(self.context.kcp, known, observed).await.map_err(|failed| failed.error)
+    }
+
+    /// Works in a cluster until there is nothing more to do, and returns what became of each object. What a resource
+    /// refers to is read in the control plane.
+    async fn work_in(
+        &self,
+        cluster: &Cluster,
+        known: &Known,
+        observed: &mut Observed,
+    ) -> Result<Vec<(ObjectName, Outcome)>, place::Failed> {
+        let memory = self.context.memory;
+        let (namespace, scope) = (self.key.namespace(), known.scope());
+        let is_elsewhere = known.cluster.is_some();
+        let failed = |error: Error| place::Failed { error, is_elsewhere };
         loop {
             match decide::next(known, observed) {
                 Next::End(outcomes) => return Ok(outcomes),
-                Next::Do(Act::Learn(name)) => self.learn(&name, observed).await?,
+                Next::Do(Act::Learn(name)) => {
+                    let learned = self.learn(&name, observed).await;
+                    learned.map_err(|error| place::Failed { error, is_elsewhere: false })?;
+                }
+                Next::Do(Act::Read(name)) if is_elsewhere => {
+                    let found = enact::read(cluster, namespace, &name).await.map_err(failed)?;
+                    observed.found.insert(name, found);
+                }
                 Next::Do(Act::Read(name)) => {
-                    let found = self.read(&name, observed).await?;
+                    let found = self.read(&name, observed).await.map_err(failed)?;
                     observed.found.insert(name, found);
                 }
                 Next::Do(Act::Apply(name, object, digest, on_conflict)) => {
-                    let applied = enact::apply(kcp, self.cause, &name, &object, on_conflict).await?;
+                    let applied =
+                        enact::apply(cluster, self.cause, &name, &object, on_conflict).await.map_err(failed)?;
                     if let Ok(version) = &applied {
                         let version = Arc::clone(version);
                         // The object did not exist before, so its content is what Tidegate applied.
                         let is_new = matches!(observed.found.get(&name), Some(None));
-                        if name.0.is_input() && is_new {
+                        if name.0.is_input() && is_new && !is_elsewhere {
                             let content = content::known(&version, &content::values(&object));
                             memory.set_content(namespace, &name, Some(content));
                         }
-                        memory.verify(
-                            namespace,
-                            &name,
-                            Verified { digest, version, is_shown: false, since: known.now },
-                        );
+                        memory.verify(&scope, &name, Verified { digest, version, is_shown: false, since: known.now });
                     }
                     observed.applied.insert(name, applied.map(drop));
                 }
                 Next::Do(Act::Delete(name, live)) => {
-                    enact::delete(kcp, self.cause, namespace, &name, &live).await?;
-                    memory.forget(namespace, std::iter::once(&name));
+                    enact::delete(cluster, self.cause, namespace, &name, &live).await.map_err(failed)?;
+                    memory.forget(&scope, std::iter::once(&name));
                     observed.deleted.insert(name);
                 }
             }
@@ -507,7 +534,7 @@ impl SetupPass<'_> {
                     continue;
                 };
                 let verified = Verified { digest, version, is_shown, since: known.now };
-                self.context.memory.verify(self.key.namespace(), name, verified);
+                self.context.memory.verify(&known.scope(), name, verified);
             }
         }
     }

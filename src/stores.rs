@@ -81,6 +81,7 @@ struct Shared {
     local_sources: watch::Sender<Option<String>>,
     /// kcp-operator, while it runs. Only its start and its end are reported.
     kcp_operator: watch::Sender<Option<Running>>,
+    cluster_secrets: watch::Sender<ClusterSecrets>,
 }
 
 /// The watched kinds.
@@ -185,9 +186,25 @@ pub struct Tables {
     /// The objects that each resource depends on, and the other way round.
     setup_needs: BTreeMap<(setup::Kind, Key), BTreeSet<ObjectName>>,
     setup_users: BTreeMap<(ObjectKind, Key), BTreeSet<(setup::Kind, Key)>>,
+    /// Other clusters, by the namespace of their Secret and their name.
+    other_clusters: BTreeMap<Key, OtherCluster>,
     /// The Leases of kcp-operator.
     kcp_operator: Leases,
 }
+
+/// Another cluster, with objects of kcp landscapes.
+#[derive(Clone, Debug)]
+pub(crate) struct OtherCluster {
+    /// The connection, or why there is none: one sentence.
+    pub(crate) connection: Result<Arc<Cluster>, String>,
+    /// The kinds whose objects are not listed yet.
+    pub(crate) unlisted: BTreeSet<ObjectKind>,
+    /// Its objects with the label of a resource.
+    pub(crate) objects: LiveObjects,
+}
+
+/// The Secrets with kubeconfigs of other clusters, by namespace and cluster: their names and versions.
+pub(crate) type ClusterSecrets = BTreeMap<Key, BTreeMap<String, Arc<str>>>;
 
 /// A GitSource and its origin.
 #[derive(Clone, Debug)]
@@ -309,6 +326,7 @@ impl Stores {
             definitions: Definitions::default(),
             local_sources: watch::channel(None).0,
             kcp_operator: watch::channel(None).0,
+            cluster_secrets: watch::channel(ClusterSecrets::new()).0,
         }))
     }
 
@@ -641,6 +659,10 @@ impl Stores {
             Some((key.namespace().to_owned(), mark))
         };
         let after = mark(object.as_ref());
+        if kind == ObjectKind::Secret {
+            let before = tables.setup_objects.get(&(kind, key.clone()));
+            self.note_cluster_secret(key, before.map(|found| &**found), object.as_deref());
+        }
         let before = match object {
             Some(object) => tables.setup_objects.insert((kind, key.clone()), object),
             None => tables.setup_objects.remove(&(kind, key.clone())),
@@ -651,6 +673,108 @@ impl Stores {
         let marks = before.iter().chain(&after).map(|(namespace, mark)| (namespace.clone(), mark.to_string()));
         concerned.extend(marks.filter_map(|mark| tables.setup_by_mark.get(&mark).cloned()));
         reindex(&mut tables.setup_marked, &name, before, after);
+        if !concerned.is_empty() {
+            self.wake(&mut tables, &Change::SetupObject(concerned));
+        }
+    }
+
+    /// Notes that a Secret leads to another cluster, or does not any more.
+    fn note_cluster_secret(&self, secret: &Key, before: Option<&LiveObject>, after: Option<&LiveObject>) {
+        let place = |object: &LiveObject| Some(Key::new(secret.namespace(), object.cluster.as_deref()?));
+        let before = before.and_then(place);
+        let after = after.and_then(|after| Some((place(after)?, Arc::clone(&after.resource_version))));
+        if before.is_none() && after.is_none() {
+            return;
+        }
+        self.0.cluster_secrets.send_modify(|all| {
+            let former = before.and_then(|place| match all.entry(place) {
+                Entry::Occupied(secrets) => Some(secrets),
+                Entry::Vacant(_) => None,
+            });
+            if let Some(mut secrets) = former {
+                secrets.get_mut().remove(secret.name());
+                if secrets.get().is_empty() {
+                    secrets.remove();
+                }
+            }
+            if let Some((place, version)) = after {
+                all.entry(place).or_default().insert(secret.name().to_owned(), version);
+            }
+        });
+    }
+
+    /// The Secrets that lead to other clusters.
+    pub(crate) fn cluster_secrets(&self) -> watch::Receiver<ClusterSecrets> {
+        self.0.cluster_secrets.subscribe()
+    }
+
+    /// Another cluster as the watches show it; `None` if no Secret leads to it.
+    pub(crate) fn other_cluster(&self, place: &Key) -> Option<OtherCluster> {
+        self.tables().other_clusters.get(place).cloned()
+    }
+
+    /// The other clusters with objects that bear the label of a resource.
+    pub(crate) fn clusters_with(&self, namespace: &str, mark: &str) -> Vec<Key> {
+        let tables = self.tables();
+        let has = |cluster: &OtherCluster| cluster.objects.values().any(|live| live.mark.as_deref() == Some(mark));
+        let own = tables.other_clusters.iter().filter(|(place, _)| place.namespace() == namespace);
+        own.filter(|(_, cluster)| has(cluster)).map(|(place, _)| place.clone()).collect()
+    }
+
+    /// The Deployments of a namespace that are in other clusters.
+    pub(crate) fn deployments_elsewhere(&self, namespace: &str) -> LiveObjects {
+        let tables = self.tables();
+        let own = tables.other_clusters.iter().filter(|(place, _)| place.namespace() == namespace);
+        let all = own.flat_map(|(_, cluster)| &cluster.objects);
+        let deployments = all.filter(|((kind, _), _)| *kind == ObjectKind::Deployment);
+        deployments.map(|(name, live)| (name.clone(), Arc::clone(live))).collect()
+    }
+
+    /// Stores the connection to another cluster whose objects are not listed yet; `None` if no Secret leads to it.
+    pub(crate) fn set_other_cluster(&self, place: &Key, connection: Option<Result<Arc<Cluster>, String>>) {
+        let mut tables = self.tables();
+        let unlisted = ObjectKind::PLACED.into_iter().collect();
+        let objects = LiveObjects::new();
+        let before = match connection {
+            Some(connection) => {
+                tables.other_clusters.insert(place.clone(), OtherCluster { connection, unlisted, objects })
+            }
+            None => tables.other_clusters.remove(place),
+        };
+        let marks = before.iter().flat_map(|before| before.objects.values()).filter_map(|live| live.mark.clone());
+        let marks = marks.map(|mark| (place.namespace().to_owned(), mark.to_string()));
+        let mut concerned: BTreeSet<_> = marks.filter_map(|mark| tables.setup_by_mark.get(&mark).cloned()).collect();
+        concerned.extend(tables.placed_in(place));
+        self.wake(&mut tables, &Change::SetupObject(concerned));
+    }
+
+    /// Records that the objects of a kind in another cluster are listed.
+    pub(crate) fn listed_elsewhere(&self, place: &Key, kind: ObjectKind) {
+        let mut tables = self.tables();
+        let Some(cluster) = tables.other_clusters.get_mut(place) else { return };
+        cluster.unlisted.remove(&kind);
+        if cluster.unlisted.is_empty() {
+            let concerned = tables.placed_in(place);
+            self.wake(&mut tables, &Change::SetupObject(concerned));
+        }
+    }
+
+    /// Stores the current state of an object in another cluster; `None` if it is gone.
+    pub(crate) fn set_object_elsewhere(&self, place: &Key, name: ObjectName, object: Option<Arc<LiveObject>>) {
+        let mut tables = self.tables();
+        let Some(cluster) = tables.other_clusters.get_mut(place) else { return };
+        let after = object.clone();
+        let before = match object {
+            Some(object) => cluster.objects.insert(name.clone(), object),
+            None => cluster.objects.remove(&name),
+        };
+        let id = (name.0, Key::new(place.namespace(), &name.1));
+        // Others wait for Deployments only.
+        let users = tables.setup_users.get(&id).filter(|_| name.0 == ObjectKind::Deployment);
+        let mut concerned = users.cloned().unwrap_or_default();
+        let marks = [before, after].into_iter().flatten().filter_map(|live| live.mark.clone());
+        let marks = marks.map(|mark| (place.namespace().to_owned(), mark.to_string()));
+        concerned.extend(marks.filter_map(|mark| tables.setup_by_mark.get(&mark).cloned()));
         if !concerned.is_empty() {
             self.wake(&mut tables, &Change::SetupObject(concerned));
         }
@@ -1194,6 +1318,12 @@ impl Tables {
     pub(crate) fn setup_of(&self, namespace: &str) -> Vec<(setup::Kind, Key)> {
         let own = self.setup.ids().filter(|(_, key)| key.namespace() == namespace);
         own.map(|(kind, key)| (kind, key.clone())).collect()
+    }
+
+    /// The resources whose pods are in another cluster.
+    fn placed_in(&self, place: &Key) -> BTreeSet<(setup::Kind, Key)> {
+        let placed = self.setup.placed_in(place.namespace(), place.name());
+        placed.map(|(kind, key)| (kind, key.clone())).collect()
     }
 
     fn set_setup_needs(&mut self, (kind, key): (setup::Kind, &Key), needs: BTreeSet<ObjectName>) {

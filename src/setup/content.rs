@@ -80,6 +80,22 @@ pub(super) fn set(object: &mut Object, value: Vec<u8>) {
     data.values_mut().for_each(|entry| *entry = value.clone());
 }
 
+/// Adds these values to a copy of their Secret or ConfigMap; no keys are all.
+pub(super) fn copy(object: &mut Object, values: &Values, keys: &[String]) {
+    let is_secret = &*object.gvk().kind == "Secret";
+    let (mut data, mut binary) = (Map::new(), Map::new());
+    for (key, value) in values.iter().filter(|(key, _)| keys.is_empty() || keys.contains(key)) {
+        match str::from_utf8(value) {
+            _ if is_secret => _ = data.insert(key.clone(), STANDARD.encode(value).into()),
+            Ok(text) => _ = data.insert(key.clone(), text.into()),
+            Err(_) => _ = binary.insert(key.clone(), STANDARD.encode(value).into()),
+        }
+    }
+    for (field, values) in [("data", data), ("binaryData", binary)].into_iter().filter(|(_, all)| !all.is_empty()) {
+        object.map_mut().insert(field.to_owned(), values.into());
+    }
+}
+
 /// The values of a Secret or ConfigMap.
 pub(super) fn values(object: &Object) -> Values {
     let nothing = Map::new();

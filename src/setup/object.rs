@@ -56,6 +56,8 @@ pub struct LiveObject {
     pub prune: Option<bool>,
     /// Whether it is being deleted.
     pub is_terminating: bool,
+    /// The name of the cluster to which its kubeconfig leads, if a label says so.
+    pub cluster: Option<Arc<str>>,
     /// What its status says.
     pub state: ObjectState,
 }
@@ -104,6 +106,23 @@ impl ObjectKind {
         ObjectKind::Service,
         ObjectKind::PodDisruptionBudget,
     ];
+
+    /// Those that can be in another cluster, where the pods are.
+    pub const PLACED: [ObjectKind; 5] = [
+        ObjectKind::Secret,
+        ObjectKind::ConfigMap,
+        ObjectKind::Deployment,
+        ObjectKind::Service,
+        ObjectKind::PodDisruptionBudget,
+    ];
+
+    /// Whether objects of this kind are where the pods are. Of Secrets and ConfigMaps, copies are.
+    pub(super) fn is_placed(self) -> bool {
+        match self {
+            ObjectKind::Deployment | ObjectKind::Service | ObjectKind::PodDisruptionBudget => true,
+            ObjectKind::Issuer | ObjectKind::Certificate | ObjectKind::Secret | ObjectKind::ConfigMap => false,
+        }
+    }
 
     /// The value of `kind`.
     pub fn as_str(self) -> &'static str {
@@ -258,6 +277,7 @@ impl LiveObject {
             is_adopted: hold::is_adopted(|name| annotations.get(name).map(String::as_str)),
             prune,
             is_terminating: metadata.deletion_timestamp.is_some(),
+            cluster: labels.get(label::CLUSTER_NAME).map(|name| name.as_str().into()),
             state,
             uid: uid.into(),
             resource_version: resource_version.into(),

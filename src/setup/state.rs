@@ -58,6 +58,8 @@ struct Memory {
     connections: Connections<Connection>,
     /// Since when something inside kcp cannot be cleaned up; `None` once nothing is left to do.
     trying: HashMap<(Kind, Key), Option<Timestamp>>,
+    /// Since when another cluster cannot be cleaned up.
+    unreached: HashMap<(Kind, Key), Timestamp>,
 }
 
 /// Connections that are open because resources use them, by URL.
@@ -142,6 +144,8 @@ pub(super) enum Origin {
     Composed(Content),
     /// The built-in CA issues them.
     Issued(Box<Request>),
+    /// The object of the same kind and name in the control plane has them. Contains the keys; none are all.
+    Copied(Vec<String>),
 }
 
 /// Who issues the certificates of kcp landscapes.
@@ -160,8 +164,12 @@ pub(super) struct Known {
     pub(super) namespace: String,
     /// The label of the resource's objects.
     pub(super) mark: String,
+    /// The other cluster of the objects; `None` for the control plane.
+    pub(super) cluster: Option<String>,
     /// The objects that bear the label, and those that the plan names.
     pub(super) live: LiveObjects,
+    /// What the objects wait for, if not for `live`: objects of the control plane, and Deployments wherever they are.
+    pub(super) around: Option<LiveObjects>,
     /// What was applied or compared before.
     pub(super) verified: BTreeMap<ObjectName, Verified>,
     /// The objects that shall exist, in the order of apply.
@@ -328,10 +336,21 @@ impl SetupMemory {
         self.lock().trying.get(&(kind, key.clone())) == Some(&None)
     }
 
-    /// Forgets everything inside kcp of a resource that is gone.
+    /// Since when another cluster cannot be cleaned up: since `now`, if this is the first try.
+    pub(super) fn unreached_since(&self, kind: Kind, key: &Key, now: Timestamp) -> Timestamp {
+        *self.lock().unreached.entry((kind, key.clone())).or_insert(now)
+    }
+
+    /// Forgets since when: the other clusters answered.
+    pub(super) fn reached(&self, kind: Kind, key: &Key) {
+        self.lock().unreached.remove(&(kind, key.clone()));
+    }
+
+    /// Forgets everything inside kcp and in other clusters of a resource that is gone.
     pub(super) fn forget_inside(&self, kind: Kind, key: &Key) {
         let mut memory = self.lock();
         memory.trying.remove(&(kind, key.clone()));
+        memory.unreached.remove(&(kind, key.clone()));
         memory.connections.leave((kind, key));
         if kind == Kind::Kubeconfig {
             memory.compared.remove(key);
@@ -370,6 +389,23 @@ impl<C: Clone> Connections<C> {
     fn leave(&mut self, (kind, key): (Kind, &Key)) {
         let gone = (kind, key.clone());
         self.0.retain(|_, used| !used.by.remove(&gone) || !used.by.is_empty());
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    /// What the objects wait for.
+    pub(super) fn around(&self) -> &LiveObjects {
+        self.around.as_ref().unwrap_or(&self.live)
+    }
+
+    /// Under which namespace the memory has the objects. No namespace has a slash.
+    pub(super) fn scope(&self) -> String {
+        match &self.cluster {
+            Some(cluster) => format!("{cluster}/{}", self.namespace),
+            None => self.namespace.clone(),
+        }
     }
 }
 

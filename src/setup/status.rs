@@ -29,8 +29,6 @@ use super::{
     state::{Issuance, LiveObjects, ObjectName},
 };
 
-const ELSEWHERE: &str = "Tidegate does not place kcp landscapes in other clusters yet, so nothing is made: remove the \
-                         annotation `tidegate.dev/cluster`";
 /// Upstream's condition about pods, and about the Secret of a Kubeconfig.
 const AVAILABLE: &str = "Available";
 /// Length of a message that the API server accepts, in bytes.
@@ -55,6 +53,8 @@ pub(super) struct Facts<'a> {
     pub(super) issuance: Issuance,
     /// What became of what it asks for inside kcp.
     pub(super) inside: &'a Report,
+    /// Whether its pods are in another cluster, or why they cannot be: one sentence. `None` without another cluster.
+    pub(super) placed: Option<&'a Result<String, String>>,
     /// What its deletion waits for, if it is being deleted.
     pub(super) leaving: Option<&'a str>,
 }
@@ -191,8 +191,9 @@ impl Facts<'_> {
             Some(waits) => conditions.set(DELETION, false, "Waiting", waits),
             None => conditions.remove(DELETION),
         }
-        match annotation_of(self.metadata, annotation::CLUSTER) {
-            Some(_) => conditions.set(CLUSTER, false, "NotSupported", ELSEWHERE),
+        match self.placed {
+            Some(Ok(sentence)) => conditions.set(CLUSTER, true, "Placed", sentence),
+            Some(Err(sentence)) => conditions.set(CLUSTER, false, "Waiting", sentence),
             None => conditions.remove(CLUSTER),
         }
         match &self.inside.state {

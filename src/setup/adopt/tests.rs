@@ -254,6 +254,8 @@ fn first_passes(facts: &Facts, library: &Library) -> (Vec<pass::Act>, Vec<(Objec
         let known = Known {
             namespace: NAMESPACE.to_owned(),
             mark,
+            cluster: None,
+            around: None,
             verified: BTreeMap::new(),
             live,
             desired,

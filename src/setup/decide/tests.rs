@@ -16,6 +16,7 @@ fn live(mark: Option<&str>, version: &str) -> LiveObject {
         is_adopted: false,
         prune: None,
         is_terminating: false,
+        cluster: None,
         state: ObjectState::Plain,
     }
 }
@@ -185,6 +186,8 @@ fn deployment(replicas: Value) -> Value {
 
 fn known(desired: Vec<Desired>) -> Known {
     Known {
+        cluster: None,
+        around: None,
         namespace: "kcp-system".to_owned(),
         mark: MARK.to_owned(),
         live: LiveObjects::new(),

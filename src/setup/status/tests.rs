@@ -59,6 +59,7 @@ fn judged(
         live,
         issuance: Issuance::CertManager,
         inside: &Report::default(),
+        placed: None,
         leaving,
     };
     let after = status(&facts, Timestamp::from_second(1_800_000_000).unwrap());
@@ -234,6 +235,7 @@ fn d13_a_kubeconfig_is_not_ready_before_its_secret_is_written() {
             live: &LiveObjects::new(),
             issuance: Issuance::CertManager,
             inside: &Report::default(),
+            placed: None,
             leaving: None,
         };
         let status = status(&facts, Timestamp::from_second(1_800_000_000).unwrap());
@@ -271,6 +273,7 @@ fn d14_a_shard_that_ran_falls_back_when_its_pods_go() {
             live: &live,
             issuance: Issuance::CertManager,
             inside: &Report::default(),
+            placed: None,
             leaving: None,
         };
         status(&facts, Timestamp::from_second(1_800_000_000).unwrap())["phase"].clone()

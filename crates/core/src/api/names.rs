@@ -49,6 +49,8 @@ pub mod label {
     /// The resource of a kcp landscape that an object belongs to: `<kind>.<name>`. Beyond 63 characters it is cut and
     /// hashed.
     pub const SETUP: &str = "tidegate.dev/setup";
+    /// On a Secret: the name of the cluster to which its kubeconfig leads. Resources of kcp landscapes name it.
+    pub const CLUSTER_NAME: &str = "tidegate.dev/cluster-name";
 }
 
 /// Annotations.
