@@ -213,12 +213,17 @@ impl SetupPass<'_> {
         };
         if compares_all {
             context.memory.forget(key.namespace(), known.wanted.iter());
+            context.memory.forget_elsewhere(key.namespace(), known.wanted.iter());
             known.verified.clear();
         }
-        let elsewhere = planned.as_ref().ok().and_then(|plan| self.elsewhere(plan, &mut known, &observed));
+        let elsewhere = planned.as_ref().ok().and_then(|_| self.elsewhere(&mut known));
         let mut outcomes = self.work(&known, &mut observed).await?;
         self.remember(&known, &observed, &outcomes);
-        let placed = self.place(elsewhere, &known, &mut observed, &mut outcomes).await?;
+        let own_plan = planned.as_ref().ok().filter(|_| !self.is_forbidden());
+        let placement = self.place(elsewhere, own_plan, &known, &mut observed, &mut outcomes).await?;
+        if placement.is_asked {
+            return Ok(Finish::Done);
+        }
         let inside = self.grant(&mut observed, compares_all).await?;
         let facts = Facts {
             kind,
@@ -232,7 +237,7 @@ impl SetupPass<'_> {
             live: known.around(),
             issuance: context.issuance,
             inside: &inside,
-            placed: placed.as_ref(),
+            placement: &placement,
             leaving: None,
         };
         let moved = !observed.applied.is_empty() || !observed.deleted.is_empty();
@@ -252,7 +257,7 @@ impl SetupPass<'_> {
             inside::State::Nothing | inside::State::Well | inside::State::Missing(_) => Trigger::Resync,
         };
         let again = inside.after.map(|after| (after, trigger));
-        let unplaced = placed.filter(Result::is_err).map(|_| (place::RETRY, Trigger::Retry));
+        let unplaced = placement.is_retried().then_some((place::RETRY, Trigger::Retry));
         let all = [refused, unsaid, unseen, renewal, again, unplaced];
         let first = all.into_iter().flatten().min_by_key(|(after, _)| *after);
         Ok(first.map_or(Finish::Done, |(after, trigger)| Finish::After(after, trigger)))
@@ -271,13 +276,18 @@ impl SetupPass<'_> {
         let waits = leave::waits(resources, kind, key, definition);
         // Others wake it when they go, and nothing inside kcp does.
         let is_retried = waits.is_none();
+        let mut placement = self.unlisted();
+        if placement.is_asked {
+            return Ok(Finish::Done);
+        }
+        let waits = waits.or_else(|| placement.state.clone().and_then(Result::err));
         let waits = match waits {
             Some(waits) => Some(waits),
             None => self.clean_up(&mut observed).await?,
         };
         let waits = match waits {
             Some(waits) => Some(waits),
-            None => self.leave_elsewhere().await?,
+            None => self.leave_elsewhere(&mut placement).await?,
         };
         let is_retried = is_retried && waits.is_some();
         let mut known = self.nothing();
@@ -306,7 +316,7 @@ impl SetupPass<'_> {
             live: known.around(),
             issuance: context.issuance,
             inside: &inside,
-            placed: None,
+            placement: &placement,
             leaving: Some(&leaving),
         };
         self.report(&facts, false).await?;
@@ -328,10 +338,15 @@ impl SetupPass<'_> {
     /// Whether the root CA behind the resource is self-signed. As long as its Secret cannot be read, what was made of
     /// it says so: nothing changes because the Secret is missing.
     async fn chained(&self, observed: &mut Observed) -> Result<KnownOfCluster, Error> {
-        let SetupPass { context, resources, kind, key, .. } = *self;
+        self.chained_of(self.kind, self.key, observed).await
+    }
+
+    /// The same for another resource of the namespace.
+    async fn chained_of(&self, kind: Kind, key: &Key, observed: &mut Observed) -> Result<KnownOfCluster, Error> {
+        let SetupPass { context, resources, .. } = *self;
         let Some((root, ca)) = resources.root_of(kind, key) else { return Ok(KnownOfCluster::default()) };
         let (namespace, name) = (key.namespace(), (ObjectKind::Secret, ca));
-        context.stores.add_setup_need((kind, key), &name);
+        context.stores.add_setup_need((self.kind, self.key), &name);
         let live = context.stores.setup_objects(namespace, "", &BTreeSet::from([name.clone()]));
         self.learn_all(std::iter::once(&name), &live, observed).await?;
         let known = context.memory.content(namespace, &name).filter(|_| live.contains_key(&name));
@@ -362,7 +377,7 @@ impl SetupPass<'_> {
         Known {
             namespace: namespace.to_owned(),
             mark,
-            cluster: None,
+            place: None,
             around: Some(self.around(&live)),
             live,
             verified: BTreeMap::new(),
@@ -397,7 +412,7 @@ impl SetupPass<'_> {
         let known = Known {
             namespace: namespace.to_owned(),
             mark,
-            cluster: None,
+            place: None,
             verified: context.memory.verified(namespace, wanted.iter()),
             around: Some(self.around(&live)),
             live,
@@ -479,7 +494,7 @@ impl SetupPass<'_> {
     ) -> Result<Vec<(ObjectName, Outcome)>, place::Failed> {
         let memory = self.context.memory;
         let (namespace, scope) = (self.key.namespace(), known.scope());
-        let is_elsewhere = known.cluster.is_some();
+        let is_elsewhere = known.place.is_some();
         let failed = |error: Error| place::Failed { error, is_elsewhere };
         loop {
             match decide::next(known, observed) {
@@ -551,6 +566,7 @@ impl SetupPass<'_> {
         let before = self.resources.status(kind, key);
         if before == status {
             memory.said(kind, key);
+            memory.set_places(kind, key, facts.placement.places.clone());
             return Ok(None);
         }
         if status::is_under_way(facts, &before, &status)
@@ -560,6 +576,7 @@ impl SetupPass<'_> {
         }
         memory.said(kind, key);
         enact::report(kcp, self.cause, kind, key, &status).await?;
+        memory.set_places(kind, key, facts.placement.places.clone());
         Ok(None)
     }
 

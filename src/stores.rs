@@ -195,12 +195,32 @@ pub struct Tables {
 /// Another cluster, with objects of kcp landscapes.
 #[derive(Clone, Debug)]
 pub(crate) struct OtherCluster {
-    /// The connection, or why there is none: one sentence.
-    pub(crate) connection: Result<Arc<Cluster>, String>,
+    /// Whether it is known which cluster it is.
+    pub(crate) identity: Identity,
+    /// Why it cannot be reached now: one sentence.
+    pub(crate) outage: Option<String>,
     /// The kinds whose objects are not listed yet.
     pub(crate) unlisted: BTreeSet<ObjectKind>,
-    /// Its objects with the label of a resource.
+    /// Its objects of this control plane.
     pub(crate) objects: LiveObjects,
+}
+
+/// Which cluster another cluster is.
+#[derive(Clone, Debug)]
+pub(crate) enum Identity {
+    /// It has not answered yet.
+    Asked,
+    /// Its Secret cannot be used, or it is the control plane: one sentence.
+    Refused(String),
+    /// It is known.
+    Known {
+        /// The connection.
+        cluster: Arc<Cluster>,
+        /// The UID of its namespace `kube-system`.
+        uid: Arc<str>,
+        /// The UID of the control plane.
+        control_plane: Arc<str>,
+    },
 }
 
 /// The Secrets with kubeconfigs of other clusters, by namespace and cluster: their names and versions.
@@ -710,41 +730,82 @@ impl Stores {
 
     /// Another cluster as the watches show it; `None` if no Secret leads to it.
     pub(crate) fn other_cluster(&self, place: &Key) -> Option<OtherCluster> {
-        self.tables().other_clusters.get(place).cloned()
+        let is_asked = || self.0.cluster_secrets.borrow().contains_key(place).then(OtherCluster::asked);
+        self.tables().other_clusters.get(place).cloned().or_else(is_asked)
     }
 
-    /// The other clusters with objects that bear the label of a resource.
-    pub(crate) fn clusters_with(&self, namespace: &str, mark: &str) -> Vec<Key> {
+    /// The other clusters to which Secrets of a namespace lead, by name.
+    pub(crate) fn other_clusters(&self, namespace: &str) -> Vec<(String, OtherCluster)> {
+        let secrets = self.0.cluster_secrets.borrow();
+        let mut names: BTreeSet<String> =
+            secrets.keys().filter(|place| place.namespace() == namespace).map(|place| place.name().to_owned()).collect();
+        drop(secrets);
         let tables = self.tables();
-        let has = |cluster: &OtherCluster| cluster.objects.values().any(|live| live.mark.as_deref() == Some(mark));
-        let own = tables.other_clusters.iter().filter(|(place, _)| place.namespace() == namespace);
-        own.filter(|(_, cluster)| has(cluster)).map(|(place, _)| place.clone()).collect()
+        let known = tables.other_clusters.keys().filter(|place| place.namespace() == namespace);
+        names.extend(known.map(|place| place.name().to_owned()));
+        let found = |name: String| {
+            let found = tables.other_clusters.get(&Key::new(namespace, &name)).cloned();
+            (name, found.unwrap_or_else(OtherCluster::asked))
+        };
+        names.into_iter().map(found).collect()
     }
 
-    /// The Deployments of a namespace that are in other clusters.
+    /// How many other clusters there are, by state.
+    pub(crate) fn count_other_clusters(&self) -> BTreeMap<&'static str, usize> {
+        let mut counts: BTreeMap<_, _> = ["reached", "refused", "unreached"].map(|state| (state, 0)).into();
+        for cluster in self.tables().other_clusters.values() {
+            *counts.entry(cluster.state()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// The Deployments of a namespace that are in the clusters which their resources ask for.
     pub(crate) fn deployments_elsewhere(&self, namespace: &str) -> LiveObjects {
         let tables = self.tables();
-        let own = tables.other_clusters.iter().filter(|(place, _)| place.namespace() == namespace);
-        let all = own.flat_map(|(_, cluster)| &cluster.objects);
-        let deployments = all.filter(|((kind, _), _)| *kind == ObjectKind::Deployment);
-        deployments.map(|(name, live)| (name.clone(), Arc::clone(live))).collect()
+        let mut found = LiveObjects::new();
+        for (place, cluster) in tables.other_clusters.iter().filter(|(place, _)| place.namespace() == namespace) {
+            let is_wanted = |live: &LiveObject| {
+                let mark = live.mark.as_deref().map(|mark| (namespace.to_owned(), mark.to_owned()));
+                let resource = mark.and_then(|mark| tables.setup_by_mark.get(&mark));
+                resource.is_some_and(|(kind, key)| tables.setup.cluster_of(*kind, key) == Some(place.name()))
+            };
+            let deployments = cluster.objects.iter().filter(|((kind, _), _)| *kind == ObjectKind::Deployment);
+            let wanted = deployments.filter(|(_, live)| is_wanted(live));
+            found.extend(wanted.map(|(name, live)| (name.clone(), Arc::clone(live))));
+        }
+        found
     }
 
-    /// Stores the connection to another cluster whose objects are not listed yet; `None` if no Secret leads to it.
-    pub(crate) fn set_other_cluster(&self, place: &Key, connection: Option<Result<Arc<Cluster>, String>>) {
+    /// Stores which cluster another cluster is; its objects are not listed yet. `None` if no Secret leads to it.
+    pub(crate) fn set_other_cluster(&self, place: &Key, identity: Option<Identity>) {
         let mut tables = self.tables();
-        let unlisted = ObjectKind::PLACED.into_iter().collect();
-        let objects = LiveObjects::new();
-        let before = match connection {
-            Some(connection) => {
-                tables.other_clusters.insert(place.clone(), OtherCluster { connection, unlisted, objects })
+        match identity {
+            Some(identity) => {
+                tables.other_clusters.insert(place.clone(), OtherCluster { identity, ..OtherCluster::asked() });
             }
-            None => tables.other_clusters.remove(place),
-        };
-        let marks = before.iter().flat_map(|before| before.objects.values()).filter_map(|live| live.mark.clone());
-        let marks = marks.map(|mark| (place.namespace().to_owned(), mark.to_string()));
-        let mut concerned: BTreeSet<_> = marks.filter_map(|mark| tables.setup_by_mark.get(&mark).cloned()).collect();
-        concerned.extend(tables.placed_in(place));
+            None => _ = tables.other_clusters.remove(place),
+        }
+        self.wake_namespace(&mut tables, place.namespace());
+    }
+
+    /// Stores why another cluster cannot be reached; `None` once it can.
+    pub(crate) fn set_outage_elsewhere(&self, place: &Key, outage: Option<String>) {
+        let mut tables = self.tables();
+        let Some(cluster) = tables.other_clusters.get_mut(place) else { return };
+        cluster.outage = outage;
+        self.wake_namespace(&mut tables, place.namespace());
+    }
+
+    /// Wakes the resources of a namespace: what another cluster has of them may have changed.
+    fn wake_namespace(&self, tables: &mut Tables, namespace: &str) {
+        let concerned = tables.setup_of(namespace).into_iter().collect();
+        self.wake(tables, &Change::SetupObject(concerned));
+    }
+
+    /// Wakes the resources that are in another cluster, or that ask for it.
+    pub(crate) fn wake_placed(&self, place: &Key) {
+        let mut tables = self.tables();
+        let concerned = tables.placed_in(place);
         self.wake(&mut tables, &Change::SetupObject(concerned));
     }
 
@@ -754,8 +815,7 @@ impl Stores {
         let Some(cluster) = tables.other_clusters.get_mut(place) else { return };
         cluster.unlisted.remove(&kind);
         if cluster.unlisted.is_empty() {
-            let concerned = tables.placed_in(place);
-            self.wake(&mut tables, &Change::SetupObject(concerned));
+            self.wake_namespace(&mut tables, place.namespace());
         }
     }
 
@@ -768,13 +828,26 @@ impl Stores {
             Some(object) => cluster.objects.insert(name.clone(), object),
             None => cluster.objects.remove(&name),
         };
-        let id = (name.0, Key::new(place.namespace(), &name.1));
-        // Others wait for Deployments only.
-        let users = tables.setup_users.get(&id).filter(|_| name.0 == ObjectKind::Deployment);
-        let mut concerned = users.cloned().unwrap_or_default();
+        if !cluster.unlisted.is_empty() {
+            return;
+        }
         let marks = [before, after].into_iter().flatten().filter_map(|live| live.mark.clone());
         let marks = marks.map(|mark| (place.namespace().to_owned(), mark.to_string()));
-        concerned.extend(marks.filter_map(|mark| tables.setup_by_mark.get(&mark).cloned()));
+        let mut concerned: BTreeSet<_> = marks.filter_map(|mark| tables.setup_by_mark.get(&mark).cloned()).collect();
+        let id = (name.0, Key::new(place.namespace(), &name.1));
+        let users = tables.setup_users.get(&id).into_iter().flatten();
+        match name.0 {
+            // Others wait for Deployments, and the copies are theirs who mount them.
+            ObjectKind::Deployment => concerned.extend(users.cloned()),
+            ObjectKind::Secret | ObjectKind::ConfigMap => {
+                let placed = |resource: &&(setup::Kind, Key)| tables.setup.cluster_of(resource.0, &resource.1).is_some();
+                concerned.extend(users.filter(placed).cloned());
+            }
+            ObjectKind::Issuer
+            | ObjectKind::Certificate
+            | ObjectKind::Service
+            | ObjectKind::PodDisruptionBudget => {}
+        }
         if !concerned.is_empty() {
             self.wake(&mut tables, &Change::SetupObject(concerned));
         }
@@ -1320,7 +1393,7 @@ impl Tables {
         own.map(|(kind, key)| (kind, key.clone())).collect()
     }
 
-    /// The resources whose pods are in another cluster.
+    /// The resources that ask for another cluster.
     fn placed_in(&self, place: &Key) -> BTreeSet<(setup::Kind, Key)> {
         let placed = self.setup.placed_in(place.namespace(), place.name());
         placed.map(|(kind, key)| (kind, key.clone())).collect()
@@ -1411,6 +1484,24 @@ pub(crate) fn template_of(manifest: &Manifest) -> Option<Key> {
 pub fn kyma_of(metadata: &ObjectMeta) -> Option<Key> {
     let name = landscape::label(metadata, names::label::KYMA_NAME)?;
     Some(Key::new(metadata.namespace.as_deref().unwrap_or_default(), name))
+}
+
+// === impl OtherCluster ===
+
+impl OtherCluster {
+    fn asked() -> OtherCluster {
+        let unlisted = ObjectKind::PLACED.into_iter().collect();
+        OtherCluster { identity: Identity::Asked, outage: None, unlisted, objects: LiveObjects::new() }
+    }
+
+    /// Its state in metrics.
+    fn state(&self) -> &'static str {
+        match self.identity {
+            Identity::Refused(_) => "refused",
+            Identity::Known { .. } if self.outage.is_none() && self.unlisted.is_empty() => "reached",
+            Identity::Known { .. } | Identity::Asked => "unreached",
+        }
+    }
 }
 
 // === impl Stored ===

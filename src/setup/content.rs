@@ -1,6 +1,8 @@
 //! The values of Secrets that are made of others: bundles of CAs, and kubeconfigs of users. Pure; no sentence quotes a
 //! value.
 
+use std::collections::BTreeSet;
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
 use tidegate_core::{
@@ -80,11 +82,11 @@ pub(super) fn set(object: &mut Object, value: Vec<u8>) {
     data.values_mut().for_each(|entry| *entry = value.clone());
 }
 
-/// Adds these values to a copy of their Secret or ConfigMap; no keys are all.
+/// Adds the values of these keys to a copy of their Secret or ConfigMap.
 pub(super) fn copy(object: &mut Object, values: &Values, keys: &[String]) {
     let is_secret = &*object.gvk().kind == "Secret";
     let (mut data, mut binary) = (Map::new(), Map::new());
-    for (key, value) in values.iter().filter(|(key, _)| keys.is_empty() || keys.contains(key)) {
+    for (key, value) in values.iter().filter(|(key, _)| keys.contains(key)) {
         match str::from_utf8(value) {
             _ if is_secret => _ = data.insert(key.clone(), STANDARD.encode(value).into()),
             Ok(text) => _ = data.insert(key.clone(), text.into()),
@@ -117,7 +119,34 @@ pub(super) fn known(resource_version: &str, values: &Values) -> KnownContent {
         resource_version: resource_version.into(),
         keys,
         is_self_signed: first.map(|first| pki::is_self_signed(&first)),
+        private: values.iter().filter(|(_, value)| has_private_key(value)).map(|(key, _)| key.clone()).collect(),
+        authorities: authorities(values),
     }
+}
+
+fn has_private_key(value: &[u8]) -> bool {
+    const END: &[u8] = b"PRIVATE KEY-----";
+    value.windows(END.len()).any(|part| part == END)
+}
+
+/// The keys with the private key of a CA: its certificate is beside it, in the value itself or under a key with the
+/// same stem. If no key has the same stem, any certificate of a CA in the Secret counts.
+fn authorities(values: &Values) -> BTreeSet<String> {
+    let stem = |key: &str| key.rsplit_once('.').map_or(key, |(stem, _)| stem).to_owned();
+    let is_authority = |value: &[u8]| pki::read_first(value).is_ok_and(|first| pki::is_authority(&first));
+    let is_of_authority = |key: &str| {
+        let certificates: Vec<(&String, &Vec<u8>)> =
+            values.iter().filter(|(_, value)| pki::read_first(value).is_ok()).collect();
+        let is_beside = |(other, _): &&(&String, &Vec<u8>)| stem(other) == stem(key);
+        let beside: Vec<_> = certificates.iter().filter(is_beside).collect();
+        if beside.is_empty() {
+            certificates.iter().any(|(_, value)| is_authority(value))
+        } else {
+            beside.iter().any(|(_, value)| is_authority(value))
+        }
+    };
+    let keys = values.iter().filter(|(_, value)| has_private_key(value)).map(|(key, _)| key);
+    keys.filter(|key| is_of_authority(key)).cloned().collect()
 }
 
 #[cfg(test)]

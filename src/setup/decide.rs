@@ -158,7 +158,7 @@ fn leave(known: &Known, observed: &Observed, name: &ObjectName, object: &Arc<Liv
         return Ok(Outcome::Leaves);
     }
     // A copy has a key that exists elsewhere.
-    let is_copy = known.cluster.is_some() && object.prune.is_none();
+    let is_copy = known.place.is_some() && object.prune.is_none();
     if is_copy || is_pruned(name, object) {
         Err(Act::Delete(name.clone(), Arc::clone(object)))
     } else {
@@ -224,7 +224,20 @@ fn decide(known: &Known, observed: &Observed, desired: &Desired) -> Result<Outco
 /// Why an object that was read is not written: one sentence. `None` if it may be.
 fn refusal(known: &Known, found: &Object) -> Option<String> {
     let (kind, name) = (found.gvk().kind, found.name());
+    let control_plane = known.place.as_ref().map(|place| &*place.control_plane);
+    let may_adopt = known.may_adopt || found.annotation(annotation::ADOPT) == Some("true");
     let whose = match found.label(label::SETUP) {
+        Some(mark) if found.label(label::CONTROL_PLANE) != control_plane => {
+            return (!may_adopt).then(|| {
+                format!(
+                    "{kind} {name} belongs to {mark} of another control plane: use another namespace or cluster, or \
+                     let Tidegate take it over with `kubectl annotate {} -n {} {name} {}=true`",
+                    kind.to_lowercase(),
+                    known.namespace,
+                    annotation::ADOPT
+                )
+            });
+        }
         Some(mark) if mark == known.mark => return None,
         Some(mark) => {
             return Some(format!(
@@ -240,7 +253,7 @@ fn refusal(known: &Known, found: &Object) -> Option<String> {
              `ownerReferences`"
         ));
     }
-    if known.may_adopt || found.annotation(annotation::ADOPT) == Some("true") {
+    if may_adopt {
         return None;
     }
     let (plural, namespace) = (kind.to_lowercase(), &known.namespace);

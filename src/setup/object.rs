@@ -3,7 +3,10 @@
 //! An object bears the label `tidegate.dev/setup` of its resource. Secrets and ConfigMaps are kept whether they bear it
 //! or not, because a resource may name those of users.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
 use kube::core::{DynamicObject, PartialObjectMeta};
@@ -42,6 +45,12 @@ pub enum ObjectKind {
 pub struct LiveObject {
     /// The label of its resource, if it has one.
     pub mark: Option<Arc<str>>,
+    /// The control plane that made it, if it is in another cluster.
+    pub control_plane: Option<Arc<str>>,
+    /// The UID of its resource, if it is in another cluster.
+    pub owner: Option<Arc<str>>,
+    /// The Secrets and ConfigMaps that the pods of a Deployment mount.
+    pub mounts: BTreeSet<(ObjectKind, String)>,
     /// Its UID.
     pub uid: Arc<str>,
     /// Its resource version.
@@ -239,7 +248,17 @@ impl LiveObject {
                 ObjectState::Plain
             }
         };
-        LiveObject::new(kind, found.metadata, state)
+        let mounts = if kind == ObjectKind::Deployment { mounts(&found.data) } else { BTreeSet::new() };
+        LiveObject { mounts, ..LiveObject::new(kind, found.metadata, state) }
+    }
+
+    /// As it is seen where it may be one of another control plane, which uses this cluster as a place for pods: then it
+    /// belongs to no resource here.
+    pub fn at_home(self) -> LiveObject {
+        match self.control_plane {
+            Some(_) => LiveObject { mark: None, ..self },
+            None => self,
+        }
     }
 
     /// The desired number of pods of a Deployment.
@@ -272,6 +291,9 @@ impl LiveObject {
         };
         LiveObject {
             mark: labels.get(label::SETUP).map(|mark| mark.as_str().into()),
+            control_plane: labels.get(label::CONTROL_PLANE).map(|uid| uid.as_str().into()),
+            owner: labels.get(label::OWNER).map(|uid| uid.as_str().into()),
+            mounts: BTreeSet::new(),
             version: kind.version(numbers, &labels, &annotations),
             digest: annotations.get(annotation::DIGEST).map(|digest| digest.as_str().into()),
             is_adopted: hold::is_adopted(|name| annotations.get(name).map(String::as_str)),
@@ -307,6 +329,16 @@ impl Pods {
     pub(super) fn are_up(self) -> bool {
         self.is_current && self.updated == self.wanted && self.ready == self.wanted
     }
+}
+
+/// The Secrets and ConfigMaps in the volumes of a Deployment.
+fn mounts(deployment: &Value) -> BTreeSet<(ObjectKind, String)> {
+    let volumes = deployment.pointer("/spec/template/spec/volumes").and_then(Value::as_array).into_iter().flatten();
+    let named = |volume: &Value| {
+        let secret = volume["secret"]["secretName"].as_str().map(|name| (ObjectKind::Secret, name.to_owned()));
+        secret.or_else(|| Some((ObjectKind::ConfigMap, volume["configMap"]["name"].as_str()?.to_owned())))
+    };
+    volumes.filter_map(named).collect()
 }
 
 /// Why a Certificate is not ready, if it is not.

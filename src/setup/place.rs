@@ -1,12 +1,36 @@
-//! Objects in another cluster: a resource with the annotation `tidegate.dev/cluster` has its Deployments, Services and
+//! Objects in other clusters: a resource with the annotation `tidegate.dev/cluster` has its Deployments, Services and
 //! PodDisruptionBudgets there, and copies of what its pods mount.
 //!
-//! The Secret with the label `tidegate.dev/cluster-name` leads to it, by the same rules as the kubeconfig of a runtime:
-//! it may run no programs. Certificates and all that is made of them stay in the control plane. A copy has exactly the
-//! mounted keys, so no private key leaves that no pod there needs.
+//! # Which cluster it is
 //!
-//! A cluster that cannot be reached delays only what belongs there. Its objects are watched, as those of the control
-//! plane. What left a cluster, because its resource did, goes once it is elsewhere.
+//! The Secret with the label `tidegate.dev/cluster-name` in the namespace of the resource leads there, by the same rules
+//! as the kubeconfig of a runtime: it may run no programs and name no files. A cluster is known by the UID of its
+//! namespace `kube-system`. The control plane itself is refused, and so are two names of one cluster. [`follow`] keeps
+//! the connections: each cluster on its own, so that one which hangs delays no other.
+//!
+//! # What is there, and whose it is
+//!
+//! Certificates and all that is made of them stay in the control plane. A copy has exactly the mounted keys; of a
+//! volume with all keys of a Secret, private keys of CAs and of other resources are left out.
+//!
+//! Every object there has the label `tidegate.dev/control-plane`. Only objects with this label are watched, changed and
+//! deleted, so two control planes may use one cluster. Objects of one resource also have its UID in the label
+//! `tidegate.dev/owner`, and are deleted only by it. A copy belongs to all resources in that cluster that mount it. Its
+//! keys are theirs together, whichever of them writes it, and it goes when no resource and no Deployment there mounts it.
+//!
+//! # In which order
+//!
+//! Before the first write in a cluster, the status of the resource names the cluster, in the condition
+//! `tidegate.dev/Places`. It names it until nothing of the resource is left there. So neither a restart nor a deletion
+//! forgets a cluster that cannot be reached: the finalizer stays meanwhile. A user can give a cluster up with the
+//! annotation `tidegate.dev/forget-cluster`, or with `tidegate.dev/force-removal` on a resource that is being deleted.
+//! When a resource moves, what is in the former cluster goes once all pods in the new one are ready.
+//!
+//! A pass ends without a status while a cluster has not answered since the start. A cluster that cannot be reached
+//! delays only what belongs there.
+
+mod decide;
+mod follow;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,43 +38,34 @@ use std::{
     time::Duration,
 };
 
-use futures::future::{self, BoxFuture};
-use k8s_openapi::jiff::SignedDuration;
-use kube::core::{DynamicObject, PartialObjectMeta};
 use serde_json::json;
-use tidegate_cluster::{
-    Cluster, ClusterName, Error, Limits, access,
-    follower::{self, Change, Options},
-};
+use tidegate_cluster::{Cluster, Error};
 use tidegate_core::{
-    api::names::{annotation, label},
+    api::{
+        names::{annotation, label},
+        setup::Kind,
+    },
+    landscape,
     name::Key,
-    object::{Digest, Object},
-    plan::setup::{Gate, Mounted, Plan, setup_mark},
+    plan::setup::{Known as KnownOfCluster, Plan, setup_mark},
 };
 use tidegate_process::ambient;
+use tokio::time::Instant;
 
+use self::decide::{COPY, Gone, Standing, Users};
+pub(super) use self::decide::{Place, write_places};
+pub(crate) use self::follow::follow;
 use super::{
-    SetupPass, content,
-    decide::{self, Outcome},
-    enact,
+    SetupPass,
+    decide::Outcome,
+    enact, leave,
     object::{LiveObject, ObjectKind},
-    state::{Desired, Keys, Known, LiveObjects, ObjectName, Observed, Origin},
+    state::{self, Desired, Known, LiveObjects, ObjectName, Observed, Site},
 };
-use crate::{
-    controller::events::{self, reason},
-    stores::{OtherCluster, Stores},
-};
+use crate::controller::events::{self, reason};
 
 /// After this time, a cluster is tried again that could not be used.
 pub(super) const RETRY: Duration = Duration::from_secs(30);
-/// How long a deletion waits for another cluster. Afterwards, what is there stays.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(300);
-/// The key of the kubeconfig in its Secret, as for runtimes.
-const CONFIG: &str = "config";
-/// A pass over a landscape must not wait longer for one answer.
-const LIMITS: Limits =
-    Limits { concurrency: 8, request_timeout: Duration::from_secs(10), connect_timeout: Duration::from_secs(3) };
 
 /// A request that failed, and where.
 #[derive(Debug)]
@@ -60,72 +75,49 @@ pub(super) struct Failed {
     pub(super) is_elsewhere: bool,
 }
 
-/// Where the pods of a resource are, or why that is not known: one sentence.
-pub(super) type Placed = Result<String, String>;
+/// Why work in another cluster ended early.
+enum Stop {
+    /// The control plane failed.
+    Control(Error),
+    /// The other cluster did: one sentence.
+    Elsewhere(String),
+}
 
-/// Why a cluster cannot be used now: one sentence; `None` if it can.
-fn unusable(name: &str, namespace: &str, found: Option<&OtherCluster>) -> Option<String> {
-    let Some(found) = found else {
-        return Some(format!(
-            "no Secret in namespace {namespace} has the label `{}: {name}`: create one with a kubeconfig in the key \
-             `{CONFIG}`",
-            label::CLUSTER_NAME
-        ));
-    };
-    match &found.connection {
-        Err(sentence) => Some(sentence.clone()),
-        Ok(cluster) if cluster.outage().is_some() => Some(format!("cluster {name} cannot be reached")),
-        Ok(_) => {
-            let kind = found.unlisted.first()?.as_str();
-            Some(format!("cluster {name} has not answered yet: its objects of the kind {kind} are not listed"))
-        }
+/// What became of the objects of a resource in other clusters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Placement {
+    /// Whether its pods are where they shall be: one sentence. `None` if no other cluster has any of it.
+    pub(super) state: Option<Result<String, String>>,
+    /// The clusters that may have objects of the resource.
+    pub(super) places: BTreeSet<Place>,
+    /// Whether a cluster has not answered since the start. Its answer wakes the resource.
+    pub(super) is_asked: bool,
+}
+
+/// A cluster that can be used.
+struct Open {
+    name: String,
+    cluster: Arc<Cluster>,
+    site: Site,
+    objects: LiveObjects,
+}
+
+impl From<Failed> for Stop {
+    fn from(failed: Failed) -> Stop {
+        if failed.is_elsewhere { Stop::Elsewhere(failed.error.to_string()) } else { Stop::Control(failed.error) }
     }
 }
 
-/// The copies of what the pods of a plan mount. `keys` are the digests of the values in the control plane.
-fn copies(plan: &Plan, keys: &BTreeMap<ObjectName, Keys>) -> Vec<Desired> {
-    let copy = |mounted: Mounted| {
-        let kind = ObjectKind::named(mounted.kind)?;
-        let value = json!({
-            "apiVersion": "v1",
-            "kind": mounted.kind,
-            "metadata": {
-                "name": mounted.name,
-                "namespace": plan.key.namespace(),
-                "labels": { label::SETUP: setup_mark(plan.kind, plan.key.name()) },
-            },
-        });
-        let mut object = Object::new(value).ok()?;
-        if kind == ObjectKind::Secret {
-            object.map_mut().insert("type".to_owned(), "Opaque".into());
-        }
-        let (name, wanted) = ((kind, mounted.name.clone()), mounted.keys.clone());
-        let gates = vec![Gate::Key(mounted)];
-        let values = decide::digest_of_keys(&gates, keys).map(|digest| digest.to_string()).unwrap_or_default();
-        let digest = Digest::of_bytes(format!("{}{wanted:?}{values}", object.digest()).as_bytes());
-        object.set_annotation(annotation::DIGEST, &digest.to_string());
-        Some(Desired { name, object, digest, gates, origin: Origin::Copied(wanted), replicas: None })
-    };
-    plan.mounted().into_iter().filter_map(copy).collect()
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Control(error)
+    }
 }
 
-/// Takes out of what the control plane shall have what another cluster shall have. Until it is there, what the control
-/// plane has of it stays.
-fn split(known: &mut Known, plan: &Plan, cluster: &str, keys: &BTreeMap<ObjectName, Keys>) -> Known {
-    let (there, here): (Vec<Desired>, Vec<Desired>) =
-        std::mem::take(&mut known.desired).into_iter().partition(|desired| desired.name.0.is_placed());
-    known.desired = here;
-    let desired: Vec<Desired> = copies(plan, keys).into_iter().chain(there).collect();
-    let wanted = desired.iter().map(|desired| desired.name.clone());
-    let planned = known.wanted.iter().filter(|name| name.0.is_placed()).cloned();
-    Known {
-        cluster: Some(cluster.to_owned()),
-        wanted: wanted.chain(planned).collect(),
-        desired,
-        definition: None,
-        verified: BTreeMap::new(),
-        live: LiveObjects::new(),
-        ..known.clone()
+impl Placement {
+    /// Whether something has to be tried again that no watch reports.
+    pub(super) fn is_retried(&self) -> bool {
+        matches!(self.state, Some(Err(_)))
     }
 }
 
@@ -137,240 +129,324 @@ impl SetupPass<'_> {
         around
     }
 
-    /// What another cluster shall have of the resource; `None` if the control plane has everything.
-    pub(super) fn elsewhere(&self, plan: &Plan, known: &mut Known, observed: &Observed) -> Option<Known> {
-        let cluster = self.resources.cluster_of(self.kind, self.key)?;
-        Some(split(known, plan, cluster, &observed.keys))
+    /// The clusters that may have objects of the resource: by its status, or because a watch shows some.
+    pub(super) fn places(&self) -> BTreeSet<Place> {
+        let mut places = decide::read_places(&self.resources.status(self.kind, self.key));
+        places.extend(self.context.memory.places(self.kind, self.key));
+        let mark = setup_mark(self.kind, self.key.name());
+        for (name, found) in self.context.stores.other_clusters(self.key.namespace()) {
+            if let Some(open) = decide::open(&name, found)
+                && open.objects.values().any(|live| self.is_own(live, &mark))
+                && !places.iter().any(|place| place.uid == *open.site.uid)
+            {
+                places.insert(Place { name, uid: open.site.uid.to_string() });
+            }
+        }
+        places
     }
 
-    /// Makes the objects in another cluster, then removes them where they were. Returns whether the pods are there;
-    /// `None` if the control plane has them. Fails if the control plane does.
+    /// What another cluster shall have of the resource, beside copies; `None` if the control plane has everything.
+    pub(super) fn elsewhere(&self, known: &mut Known) -> Option<Known> {
+        self.resources.cluster_of(self.kind, self.key)?;
+        Some(decide::split(known))
+    }
+
+    /// Makes the objects in another cluster, then removes them where they were. Fails if the control plane does.
     pub(super) async fn place(
         &self,
         elsewhere: Option<Known>,
+        plan: Option<&Plan>,
         here: &Known,
         observed: &mut Observed,
         outcomes: &mut Vec<(ObjectName, Outcome)>,
-    ) -> Result<Option<Placed>, Error> {
-        let namespace = self.key.namespace();
-        let place = elsewhere.as_ref().and_then(|known| Some(Key::new(namespace, known.cluster.as_deref()?)));
-        let mut placed = None;
-        if let (Some(known), Some(place)) = (elsewhere, &place) {
-            match self.work_elsewhere(place, known, observed).await? {
-                Ok(there) => {
-                    outcomes.extend(there);
-                    placed = Some(Ok(format!("its pods are in cluster {}", place.name())));
+    ) -> Result<Placement, Error> {
+        let mut placement = Placement { places: self.places(), ..Placement::default() };
+        let Some(plan) = plan else { return Ok(placement) };
+        let wanted = self.resources.cluster_of(self.kind, self.key);
+        let mut target = None;
+        if let (Some(known), Some(name)) = (elsewhere, wanted) {
+            let standing = decide::standing(name, self.key.namespace(), self.context.stores);
+            match standing {
+                Standing::Asked => return Ok(Placement { is_asked: true, ..placement }),
+                Standing::Unusable(sentence) => return Ok(Placement { state: Some(Err(sentence)), ..placement }),
+                Standing::Usable(open) => {
+                    self.settle_in(&open, &mut placement.places).await?;
+                    match self.work_there(&open, plan, known, observed).await {
+                        Ok(there) => outcomes.extend(there),
+                        Err(Stop::Control(error)) => return Err(error),
+                        Err(Stop::Elsewhere(sentence)) => {
+                            let sentence = format!("cluster {name}: {sentence}");
+                            return Ok(Placement { state: Some(Err(sentence)), ..placement });
+                        }
+                    }
+                    placement.state = Some(Ok(format!("its pods are in cluster {name}")));
+                    target = Some(open.site.uid);
                 }
-                Err(sentence) => placed = Some(Err(sentence)),
             }
         }
-        let is_settled = outcomes.iter().all(|(_, outcome)| matches!(outcome, Outcome::Well | Outcome::Stays));
-        if !here.is_complete || !is_settled || matches!(placed, Some(Err(_))) {
-            return Ok(placed);
+        self.tidy(target.as_deref(), plan, here, observed, outcomes, &mut placement).await?;
+        Ok(placement)
+    }
+
+    /// Removes what is where the pods are no longer, once they are ready where they shall be.
+    async fn tidy(
+        &self,
+        target: Option<&str>,
+        plan: &Plan,
+        here: &Known,
+        observed: &mut Observed,
+        outcomes: &mut Vec<(ObjectName, Outcome)>,
+        placement: &mut Placement,
+    ) -> Result<(), Error> {
+        let is_left = target.is_some() && here.live.iter().any(|((kind, _), live)| left(*kind, live, &here.mark));
+        let former: Vec<Place> =
+            placement.places.iter().filter(|place| Some(place.uid.as_str()) != target).cloned().collect();
+        if !is_left && former.is_empty() {
+            return Ok(());
         }
-        if place.is_some() && here.live.iter().any(|((kind, _), live)| is_left(*kind, live, &here.mark)) {
+        let live = match target {
+            Some(uid) => decide::find(self.key.namespace(), uid, self.context.stores).map(|open| open.objects),
+            None => Some(here.live.clone()),
+        };
+        let is_settled = outcomes.iter().all(|(_, outcome)| matches!(outcome, Outcome::Well | Outcome::Stays));
+        if !here.is_complete || !is_settled || !decide::are_up(plan, &live.unwrap_or_default()) {
+            let before = placement.state.take().and_then(Result::ok).unwrap_or_else(|| "its pods start here".to_owned());
+            placement.state = Some(Ok(format!("{before}; those that it had before go once these are ready")));
+            return Ok(());
+        }
+        if is_left {
             let mut rest = here.clone();
             rest.wanted.retain(|(kind, _)| !kind.is_placed());
-            let left = self.work(&rest, observed).await?;
-            outcomes.extend(left.into_iter().filter(|(name, _)| name.0.is_placed()));
+            let done = self.work(&rest, observed).await?;
+            outcomes.extend(done.into_iter().filter(|(name, _)| name.0.is_placed()));
         }
-        for former in self.context.stores.clusters_with(namespace, &here.mark) {
-            if place.as_ref() != Some(&former)
-                && let Err(sentence) = self.clear(&former).await?
-            {
-                return Ok(Some(Err(sentence)));
-            }
-        }
-        Ok(placed)
-    }
-
-    /// Works in another cluster. Returns what became of each object, or why the cluster cannot be used. Fails if the
-    /// control plane does.
-    async fn work_elsewhere(
-        &self,
-        place: &Key,
-        mut known: Known,
-        observed: &mut Observed,
-    ) -> Result<Result<Vec<(ObjectName, Outcome)>, String>, Error> {
-        let (stores, memory) = (self.context.stores, self.context.memory);
-        let found = stores.other_cluster(place);
-        if let Some(sentence) = unusable(place.name(), place.namespace(), found.as_ref()) {
-            return Ok(Err(sentence));
-        }
-        let Some(OtherCluster { connection: Ok(cluster), objects, .. }) = found else {
-            return Ok(Err(format!("cluster {} has no connection", place.name())));
-        };
-        known.live = objects
-            .into_iter()
-            .filter(|(name, live)| live.mark.as_deref() == Some(&known.mark) || known.wanted.contains(name))
-            .collect();
-        let scope = known.scope();
-        memory.shown(&scope, known.live.keys());
-        known.verified = memory.verified(&scope, known.wanted.iter());
-        // What was read and applied in the control plane says nothing of objects with the same names.
-        let (keys, values) = (observed.keys.clone(), std::mem::take(&mut observed.values));
-        let mut there = Observed { keys, values, ..Observed::default() };
-        let worked = self.work_in(&cluster, &known, &mut there).await;
-        let outcomes = match worked {
-            Ok(outcomes) => outcomes,
-            Err(Failed { error, is_elsewhere: false }) => return Err(error),
-            Err(Failed { error, is_elsewhere: true }) => {
-                return Ok(Err(format!("cluster {}: {error}", place.name())));
-            }
-        };
-        self.remember(&known, &there, &outcomes);
-        Ok(Ok(outcomes))
-    }
-
-    /// Deletes what another cluster has of the resource. Returns how many objects are left, or why they cannot be
-    /// deleted. Fails if the control plane does.
-    async fn clear(&self, place: &Key) -> Result<Result<usize, String>, Error> {
-        let known = Known { cluster: Some(place.name().to_owned()), is_complete: true, ..self.nothing() };
-        let done = self.work_elsewhere(place, known, &mut Observed::default()).await?;
-        Ok(done.map(|outcomes| outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::Leaves).count()))
-    }
-
-    /// What a resource that is being deleted waits for in other clusters: one sentence. `None` if nothing of it is
-    /// there, or if what is there stays. Fails if the control plane does.
-    pub(super) async fn leave_elsewhere(&self) -> Result<Option<String>, Error> {
-        let (stores, memory, now) = (self.context.stores, self.context.memory, ambient::now());
-        let (kind, key) = (self.kind, self.key);
-        let own = self.resources.cluster_of(kind, key).map(|cluster| Key::new(key.namespace(), cluster));
-        let mark = setup_mark(kind, key.name());
-        let places: BTreeSet<Key> = stores.clusters_with(key.namespace(), &mark).into_iter().chain(own).collect();
-        for place in places {
+        for place in former {
             match self.clear(&place).await? {
-                Ok(0) => memory.reached(kind, key),
-                Ok(left) => {
-                    memory.reached(kind, key);
-                    return Ok(Some(format!("{left} objects in cluster {} are being deleted", place.name())));
+                Gone::All => _ = placement.places.remove(&place),
+                Gone::Asked => placement.is_asked = true,
+                Gone::Not(sentence) if decide::is_forgotten(self.metadata, &place) => {
+                    self.tell_orphans(&place, &sentence);
+                    placement.places.remove(&place);
                 }
-                Err(sentence) => {
-                    let is_known = stores.other_cluster(&place).is_some();
-                    if is_known && now.duration_since(memory.unreached_since(kind, key, now)) < PATIENCE {
-                        return Ok(Some(format!("its objects go first, which is tried for five minutes: {sentence}")));
-                    }
-                    let note = format!(
-                        "objects with the label {}={mark} stay in cluster {}: {sentence}; delete what stays yourself",
-                        label::SETUP,
-                        place.name()
-                    );
-                    tracing::warn!(problem = note, "orphans stay in another cluster");
-                    self.tell(events::Severity::Warning, reason::KEPT, note);
+                Gone::Leaves(count) => {
+                    let sentence = format!("{count} objects in cluster {} are being deleted", place.name);
+                    placement.state = Some(Ok(sentence));
+                }
+                Gone::Not(sentence) => placement.state = Some(Err(decide::unforgotten(&place, &sentence))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Names a cluster in the status before the first write there.
+    async fn settle_in(&self, open: &Open, places: &mut BTreeSet<Place>) -> Result<(), Error> {
+        let place = Place { name: open.name.clone(), uid: open.site.uid.to_string() };
+        if places.contains(&place) {
+            return Ok(());
+        }
+        places.retain(|known| known.uid != place.uid);
+        places.insert(place);
+        let SetupPass { context, resources, kind, key, metadata, cause, .. } = *self;
+        let status = super::status::with_places(&resources.status(kind, key), places, metadata.generation, ambient::now());
+        enact::report(context.kcp, cause, kind, key, &status).await?;
+        context.memory.set_places(kind, key, places.clone());
+        Ok(())
+    }
+
+    /// Works in the cluster that a resource asks for: copies first, because pods mount them.
+    async fn work_there(
+        &self,
+        open: &Open,
+        plan: &Plan,
+        known: Known,
+        observed: &mut Observed,
+    ) -> Result<Vec<(ObjectName, Outcome)>, Stop> {
+        let users = self.users(open, observed).await?;
+        let mut there = Observed { keys: observed.keys.clone(), values: observed.values.clone(), ..Observed::default() };
+        let content = |name: &ObjectName| self.context.memory.content(self.key.namespace(), name);
+        let live = |name: &ObjectName| here_of(self, name);
+        let (copies, mut outcomes) = decide::copies(plan, &users, &open.site, &content, &live);
+        let copies = Known { is_complete: false, ..self.known_there(open, COPY, copies, &known) };
+        outcomes.extend(self.run(open, &copies, &mut there).await?);
+        let is_settled = outcomes.iter().all(|(_, outcome)| *outcome == Outcome::Well);
+        let waits = outcomes.iter().any(|(_, outcome)| !matches!(outcome, Outcome::Well | Outcome::Waits(_)));
+        // Pods of a new template would wait for what they mount. Until then, those that exist stay.
+        if is_settled || !waits {
+            let uid = self.metadata.uid.as_deref().unwrap_or_default();
+            let desired = known.desired.iter().map(|one| decide::labelled(one, &open.site, Some(uid))).collect();
+            let mark = known.mark.clone();
+            let mut own = Known { is_complete: known.is_complete, ..self.known_there(open, &mark, desired, &known) };
+            own.wanted.extend(known.wanted.iter().cloned());
+            outcomes.extend(self.run(open, &own, &mut there).await?);
+        }
+        self.prune_copies(open, &users, &known).await?;
+        Ok(outcomes)
+    }
+
+    /// The objects with a mark in a cluster, and those that shall be there.
+    fn known_there(&self, open: &Open, mark: &str, desired: Vec<Desired>, known: &Known) -> Known {
+        let wanted: BTreeSet<ObjectName> = desired.iter().map(|desired| desired.name.clone()).collect();
+        let is_own = |live: &LiveObject| if mark == COPY { live.mark.as_deref() == Some(COPY) } else { self.is_own(live, mark) };
+        let live = open.objects.iter().filter(|(name, live)| wanted.contains(*name) || is_own(live));
+        let live: LiveObjects = live.map(|(name, live)| (name.clone(), Arc::clone(live))).collect();
+        let scope = state::scope(&open.site.uid, self.key.namespace());
+        self.context.memory.shown(&scope, live.keys());
+        Known {
+            mark: mark.to_owned(),
+            place: Some(open.site.clone()),
+            verified: self.context.memory.verified(&scope, wanted.iter()),
+            live,
+            wanted,
+            desired,
+            definition: None,
+            ..known.clone()
+        }
+    }
+
+    /// Whether an object in another cluster is one of the resource.
+    fn is_own(&self, live: &LiveObject, mark: &str) -> bool {
+        live.mark.as_deref() == Some(mark) && live.owner.is_some() && live.owner.as_deref() == self.metadata.uid.as_deref()
+    }
+
+    async fn run(&self, open: &Open, known: &Known, there: &mut Observed) -> Result<Vec<(ObjectName, Outcome)>, Stop> {
+        let outcomes = self.work_in(&open.cluster, known, there).await.inspect_err(|failed| {
+            // Further requests would wait as long.
+            if failed.is_elsewhere && failed.error.is_unreachable() {
+                open.cluster.silent_since(Instant::now());
+            }
+        })?;
+        self.remember(known, there, &outcomes);
+        // What was read and applied says nothing of objects with the same names that belong to others.
+        there.applied.clear();
+        there.found.clear();
+        Ok(outcomes)
+    }
+
+    /// Deletes the copies that no resource and no Deployment in a cluster mounts.
+    async fn prune_copies(&self, open: &Open, users: &Users, known: &Known) -> Result<(), Stop> {
+        if !users.are_all_known {
+            return Ok(());
+        }
+        let mut rest = self.known_there(open, COPY, Vec::new(), known);
+        rest.wanted.extend(users.mounted.keys().cloned());
+        rest.wanted.extend(open.objects.values().flat_map(|live| live.mounts.iter().cloned()));
+        rest.is_complete = true;
+        self.run(open, &rest, &mut Observed::default()).await.map(drop)
+    }
+
+    /// What the resources mount that are in a cluster, or that ask for it.
+    async fn users(&self, open: &Open, observed: &mut Observed) -> Result<Users, Error> {
+        let SetupPass { resources, key, .. } = *self;
+        let all = resources.ids().filter(|(_, other)| other.namespace() == key.namespace());
+        let is_user = |(kind, key): &(Kind, &Key)| {
+            let is_there = |place: &Place| place.uid == *open.site.uid;
+            let is_wanted = resources.cluster_of(*kind, key) == Some(open.name.as_str());
+            // What goes mounts nothing but what its Deployment does.
+            let leaves = resources.metadata(*kind, key).is_some_and(|found| found.deletion_timestamp.is_some());
+            !leaves && (is_wanted || decide::read_places(&resources.status(*kind, key)).iter().any(is_there))
+        };
+        let users: Vec<(Kind, &Key)> = all.filter(is_user).collect();
+        let mut chained = KnownOfCluster::default();
+        for (kind, key) in &users {
+            chained.chained.extend(self.chained_of(*kind, key, observed).await?.chained);
+        }
+        Ok(Users::new(users.into_iter().filter_map(|(kind, key)| resources.plan(kind, key, &chained))))
+    }
+
+    /// Deletes what a cluster has of the resource. Fails if the control plane does.
+    async fn clear(&self, place: &Place) -> Result<Gone, Error> {
+        let namespace = self.key.namespace();
+        let open = match decide::reach(place, namespace, self.context.stores) {
+            Standing::Asked => return Ok(Gone::Asked),
+            Standing::Unusable(sentence) => return Ok(Gone::Not(sentence)),
+            Standing::Usable(open) => open,
+        };
+        match self.clear_in(&open).await {
+            Ok(0) => {
+                // The others may have less to copy now.
+                self.context.stores.wake_placed(&Key::new(namespace, &open.name));
+                Ok(Gone::All)
+            }
+            Ok(count) => Ok(Gone::Leaves(count)),
+            Err(Stop::Control(error)) => Err(error),
+            Err(Stop::Elsewhere(sentence)) => Ok(Gone::Not(format!("cluster {}: {sentence}", open.name))),
+        }
+    }
+
+    /// Deletes what is in a cluster of the resource, and returns how many objects are left.
+    async fn clear_in(&self, open: &Open) -> Result<usize, Stop> {
+        let nothing = self.nothing();
+        let mut known = self.known_there(open, &nothing.mark, Vec::new(), &nothing);
+        known.is_complete = true;
+        let outcomes = self.run(open, &known, &mut Observed::default()).await?;
+        let left = outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::Leaves).count();
+        if left == 0 {
+            let others = self.users(open, &mut Observed::default()).await?;
+            self.prune_copies(open, &others, &nothing).await?;
+        }
+        Ok(left)
+    }
+
+    /// What a resource that is being deleted waits for, before anything of it goes, because a cluster cannot be
+    /// listed: one sentence. Nobody knows then whether its pods run.
+    pub(super) fn unlisted(&self) -> Placement {
+        let mut placement = Placement { places: self.places(), ..Placement::default() };
+        for place in placement.places.clone() {
+            match decide::reach(&place, self.key.namespace(), self.context.stores) {
+                Standing::Usable(_) => {}
+                Standing::Asked => placement.is_asked = true,
+                Standing::Unusable(_) if decide::is_forgotten(self.metadata, &place) => {}
+                Standing::Unusable(sentence) => placement.state = Some(Err(decide::unforgotten(&place, &sentence))),
+            }
+        }
+        placement
+    }
+
+    /// Deletes what other clusters have of a resource that is being deleted. Returns what that waits for: one sentence;
+    /// `None` if nothing is left. Fails if the control plane does.
+    pub(super) async fn leave_elsewhere(&self, placement: &mut Placement) -> Result<Option<String>, Error> {
+        for place in placement.places.clone() {
+            match self.clear(&place).await? {
+                Gone::All => _ = placement.places.remove(&place),
+                Gone::Asked => return Ok(Some(format!("cluster {} has not answered yet", place.name))),
+                Gone::Leaves(count) => {
+                    return Ok(Some(format!("{count} objects in cluster {} are being deleted", place.name)));
+                }
+                Gone::Not(sentence) if decide::is_forgotten(self.metadata, &place) => {
+                    self.tell_orphans(&place, &sentence);
+                    placement.places.remove(&place);
+                }
+                Gone::Not(sentence) => {
+                    let sentence = decide::unforgotten(&place, &sentence);
+                    placement.state = Some(Err(sentence.clone()));
+                    return Ok(Some(sentence));
                 }
             }
         }
         Ok(None)
     }
+
+    /// Says what stays in a cluster that a user has given up.
+    fn tell_orphans(&self, place: &Place, sentence: &str) {
+        let uid = self.metadata.uid.as_deref().unwrap_or_default();
+        let note = format!(
+            "objects with the label {}={uid} stay in cluster {place}: {sentence}; delete what stays yourself",
+            label::OWNER
+        );
+        tracing::warn!(problem = note, "orphans stay in another cluster");
+        self.tell(events::Severity::Warning, reason::KEPT, note);
+    }
+}
+
+/// An object in the control plane.
+fn here_of(pass: &SetupPass<'_>, name: &ObjectName) -> Option<Arc<LiveObject>> {
+    let all = pass.context.stores.setup_objects(pass.key.namespace(), "", &BTreeSet::from([name.clone()]));
+    all.get(name).cloned()
 }
 
 /// Whether an object of the resource is in the control plane that belongs into another cluster.
-fn is_left(kind: ObjectKind, live: &LiveObject, mark: &str) -> bool {
+fn left(kind: ObjectKind, live: &LiveObject, mark: &str) -> bool {
     kind.is_placed() && live.mark.as_deref() == Some(mark)
-}
-
-/// The watches of a cluster.
-struct Open {
-    /// The Secrets that lead there, and their versions.
-    secrets: BTreeMap<String, Arc<str>>,
-    watches: Vec<BoxFuture<'static, ()>>,
-    /// Whether the control plane must be asked again.
-    is_retried: bool,
-}
-
-/// Keeps connections to other clusters, and watches their objects. Never ends.
-pub(crate) async fn follow(kcp: &Cluster, stores: &Stores) {
-    let mut secrets = stores.cluster_secrets();
-    let mut all: BTreeMap<Key, Open> = BTreeMap::new();
-    loop {
-        let wanted = secrets.borrow_and_update().clone();
-        all.retain(|place, open| {
-            if !wanted.contains_key(place) {
-                stores.set_other_cluster(place, None);
-            }
-            !open.is_retried && wanted.get(place) == Some(&open.secrets)
-        });
-        for (place, secrets) in wanted {
-            if !all.contains_key(&place) {
-                let open = open(kcp, stores, &place, secrets).await;
-                all.insert(place, open);
-            }
-        }
-        let is_retried = all.values().any(|open| open.is_retried);
-        let watches = future::join_all(all.values_mut().flat_map(|open| &mut open.watches));
-        tokio::select! {
-            // The sender lives as long as `stores`.
-            _ = secrets.changed() => {}
-            () = tokio::time::sleep(RETRY), if is_retried => {}
-            () = async { watches.await; future::pending().await } => {}
-        }
-    }
-}
-
-/// Connects to a cluster.
-async fn open(kcp: &Cluster, stores: &Stores, place: &Key, secrets: BTreeMap<String, Arc<str>>) -> Open {
-    let mut is_retried = false;
-    let connection = match connect(kcp, place, &secrets).await {
-        Ok(connection) => connection,
-        Err(error) => {
-            is_retried = true;
-            Err(format!("cannot read the Secret of cluster {}: {error}", place.name()))
-        }
-    };
-    let watches = match &connection {
-        Ok(cluster) => ObjectKind::PLACED.map(|kind| watch(cluster, stores, place, kind)).into(),
-        Err(problem) => {
-            tracing::warn!(cluster = %place, problem, "cannot use another cluster of kcp landscapes");
-            Vec::new()
-        }
-    };
-    stores.set_other_cluster(place, Some(connection));
-    Open { secrets, watches, is_retried }
-}
-
-/// The connection, or why the Secret cannot be used: one sentence. Fails if the control plane does.
-async fn connect(
-    kcp: &Cluster,
-    place: &Key,
-    secrets: &BTreeMap<String, Arc<str>>,
-) -> Result<Result<Arc<Cluster>, String>, Error> {
-    let cluster = place.name();
-    let names: Vec<&str> = secrets.keys().map(String::as_str).collect();
-    let [name] = names[..] else {
-        let names = names.join(", ");
-        return Ok(Err(format!("the Secrets {names} lead to cluster {cluster}: remove the label from all but one")));
-    };
-    let found = enact::read(kcp, place.namespace(), &(ObjectKind::Secret, name.to_owned())).await?;
-    let values = found.as_ref().map(content::values).unwrap_or_default();
-    let Some(kubeconfig) = values.get(CONFIG) else {
-        return Ok(Err(format!("Secret {name} of cluster {cluster} has no key `{CONFIG}`")));
-    };
-    let config = match access::parse(kubeconfig).and_then(|access| access.config()) {
-        Ok(config) => config,
-        Err(refused) => return Ok(Err(format!("Secret {name} of cluster {cluster} cannot be used: {refused}"))),
-    };
-    let connected = kcp.alike(ClusterName::Placed(place.clone()), &config, LIMITS);
-    Ok(connected.map(Arc::new).map_err(|error| format!("Secret {name} of cluster {cluster} cannot be used: {error}")))
-}
-
-/// Watches the objects of a kind with the label of a resource.
-fn watch(cluster: &Arc<Cluster>, stores: &Stores, place: &Key, kind: ObjectKind) -> BoxFuture<'static, ()> {
-    let options = Options::all(kind.kind()).namespace(place.namespace()).labels(label::SETUP);
-    let cluster = Arc::clone(cluster);
-    let (stores, place) = (stores.clone(), place.clone());
-    let on_change = move |change: Change<LiveObject>| match change {
-        Change::Set { key, new, .. } => stores.set_object_elsewhere(&place, (kind, key.name().to_owned()), Some(new)),
-        Change::Gone { key, .. } => stores.set_object_elsewhere(&place, (kind, key.name().to_owned()), None),
-        Change::Synced => stores.listed_elsewhere(&place, kind),
-        // Such an object is read before it is written.
-        Change::Unreadable { .. } | Change::Cleared { .. } | Change::NotServed | Change::Served => {}
-    };
-    if kind == ObjectKind::Deployment {
-        let project = move |found: DynamicObject| Some(LiveObject::from_object(kind, found));
-        return follower::follow(cluster, options, project, on_change);
-    }
-    let project = move |found: PartialObjectMeta<DynamicObject>| Some(LiveObject::from_metadata(kind, found));
-    follower::follow(cluster, options.metadata_only(), project, on_change)
 }
 
 #[cfg(test)]

@@ -254,7 +254,7 @@ fn first_passes(facts: &Facts, library: &Library) -> (Vec<pass::Act>, Vec<(Objec
         let known = Known {
             namespace: NAMESPACE.to_owned(),
             mark,
-            cluster: None,
+            place: None,
             around: None,
             verified: BTreeMap::new(),
             live,

@@ -9,6 +9,9 @@ const MARK: &str = "shard.eu";
 fn live(mark: Option<&str>, version: &str) -> LiveObject {
     LiveObject {
         mark: mark.map(Into::into),
+        control_plane: None,
+        owner: None,
+        mounts: std::collections::BTreeSet::new(),
         uid: "uid".into(),
         resource_version: version.into(),
         version: version.into(),
@@ -186,7 +189,7 @@ fn deployment(replicas: Value) -> Value {
 
 fn known(desired: Vec<Desired>) -> Known {
     Known {
-        cluster: None,
+        place: None,
         around: None,
         namespace: "kcp-system".to_owned(),
         mark: MARK.to_owned(),

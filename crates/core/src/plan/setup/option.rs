@@ -70,12 +70,13 @@ pub const OPT_INS: [OptIn; 12] = [
 /// The prefix of all our annotations.
 const PREFIX: &str = "tidegate.dev/";
 /// Our annotations other than opt-ins that a resource may have.
-const ANNOTATIONS: [&str; 11] = [
+const ANNOTATIONS: [&str; 12] = [
     annotation::ADOPT,
     annotation::CONFIRM_DELETION,
     annotation::CONFIRM_PRUNE,
     annotation::DIGEST,
     annotation::FORCE_REMOVAL,
+    annotation::FORGET_CLUSTER,
     annotation::PATH,
     annotation::PRUNE,
     annotation::RECONCILE_REQUESTED_AT,
