@@ -737,8 +737,11 @@ impl Stores {
     /// The other clusters to which Secrets of a namespace lead, by name.
     pub(crate) fn other_clusters(&self, namespace: &str) -> Vec<(String, OtherCluster)> {
         let secrets = self.0.cluster_secrets.borrow();
-        let mut names: BTreeSet<String> =
-            secrets.keys().filter(|place| place.namespace() == namespace).map(|place| place.name().to_owned()).collect();
+        let mut names: BTreeSet<String> = secrets
+            .keys()
+            .filter(|place| place.namespace() == namespace)
+            .map(|place| place.name().to_owned())
+            .collect();
         drop(secrets);
         let tables = self.tables();
         let known = tables.other_clusters.keys().filter(|place| place.namespace() == namespace);
@@ -840,13 +843,11 @@ impl Stores {
             // Others wait for Deployments, and the copies are theirs who mount them.
             ObjectKind::Deployment => concerned.extend(users.cloned()),
             ObjectKind::Secret | ObjectKind::ConfigMap => {
-                let placed = |resource: &&(setup::Kind, Key)| tables.setup.cluster_of(resource.0, &resource.1).is_some();
+                let placed =
+                    |resource: &&(setup::Kind, Key)| tables.setup.cluster_of(resource.0, &resource.1).is_some();
                 concerned.extend(users.filter(placed).cloned());
             }
-            ObjectKind::Issuer
-            | ObjectKind::Certificate
-            | ObjectKind::Service
-            | ObjectKind::PodDisruptionBudget => {}
+            ObjectKind::Issuer | ObjectKind::Certificate | ObjectKind::Service | ObjectKind::PodDisruptionBudget => {}
         }
         if !concerned.is_empty() {
             self.wake(&mut tables, &Change::SetupObject(concerned));

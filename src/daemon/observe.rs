@@ -11,8 +11,7 @@ use tidegate_core::{
         setup,
         shared::Condition,
     },
-    conditions,
-    landscape,
+    conditions, landscape,
     overview::{Overview, SetupLine, SourceLine, SubjectState},
     plan::is_mandatory,
 };

@@ -32,20 +32,11 @@
 mod decide;
 mod follow;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use serde_json::json;
 use tidegate_cluster::{Cluster, Error};
 use tidegate_core::{
-    api::{
-        names::{annotation, label},
-        setup::Kind,
-    },
-    landscape,
+    api::{names::label, setup::Kind},
     name::Key,
     plan::setup::{Known as KnownOfCluster, Plan, setup_mark},
 };
@@ -58,7 +49,7 @@ pub(crate) use self::follow::follow;
 use super::{
     SetupPass,
     decide::Outcome,
-    enact, leave,
+    enact,
     object::{LiveObject, ObjectKind},
     state::{self, Desired, Known, LiveObjects, ObjectName, Observed, Site},
 };
@@ -210,7 +201,8 @@ impl SetupPass<'_> {
         };
         let is_settled = outcomes.iter().all(|(_, outcome)| matches!(outcome, Outcome::Well | Outcome::Stays));
         if !here.is_complete || !is_settled || !decide::are_up(plan, &live.unwrap_or_default()) {
-            let before = placement.state.take().and_then(Result::ok).unwrap_or_else(|| "its pods start here".to_owned());
+            let before =
+                placement.state.take().and_then(Result::ok).unwrap_or_else(|| "its pods start here".to_owned());
             placement.state = Some(Ok(format!("{before}; those that it had before go once these are ready")));
             return Ok(());
         }
@@ -247,7 +239,8 @@ impl SetupPass<'_> {
         places.retain(|known| known.uid != place.uid);
         places.insert(place);
         let SetupPass { context, resources, kind, key, metadata, cause, .. } = *self;
-        let status = super::status::with_places(&resources.status(kind, key), places, metadata.generation, ambient::now());
+        let status =
+            super::status::with_places(&resources.status(kind, key), places, metadata.generation, ambient::now());
         enact::report(context.kcp, cause, kind, key, &status).await?;
         context.memory.set_places(kind, key, places.clone());
         Ok(())
@@ -261,17 +254,17 @@ impl SetupPass<'_> {
         known: Known,
         observed: &mut Observed,
     ) -> Result<Vec<(ObjectName, Outcome)>, Stop> {
-        let users = self.users(open, observed).await?;
-        let mut there = Observed { keys: observed.keys.clone(), values: observed.values.clone(), ..Observed::default() };
+        let users = self.users(open, true, observed).await?;
+        let mut there =
+            Observed { keys: observed.keys.clone(), values: observed.values.clone(), ..Observed::default() };
         let content = |name: &ObjectName| self.context.memory.content(self.key.namespace(), name);
         let live = |name: &ObjectName| here_of(self, name);
         let (copies, mut outcomes) = decide::copies(plan, &users, &open.site, &content, &live);
         let copies = Known { is_complete: false, ..self.known_there(open, COPY, copies, &known) };
         outcomes.extend(self.run(open, &copies, &mut there).await?);
-        let is_settled = outcomes.iter().all(|(_, outcome)| *outcome == Outcome::Well);
-        let waits = outcomes.iter().any(|(_, outcome)| !matches!(outcome, Outcome::Well | Outcome::Waits(_)));
-        // Pods of a new template would wait for what they mount. Until then, those that exist stay.
-        if is_settled || !waits {
+        let is_blocked = outcomes.iter().any(|(_, outcome)| !matches!(outcome, Outcome::Well | Outcome::Waits(_)));
+        // New pods would wait for what they mount. Until it is there, those that exist stay.
+        if !is_blocked {
             let uid = self.metadata.uid.as_deref().unwrap_or_default();
             let desired = known.desired.iter().map(|one| decide::labelled(one, &open.site, Some(uid))).collect();
             let mark = known.mark.clone();
@@ -286,7 +279,8 @@ impl SetupPass<'_> {
     /// The objects with a mark in a cluster, and those that shall be there.
     fn known_there(&self, open: &Open, mark: &str, desired: Vec<Desired>, known: &Known) -> Known {
         let wanted: BTreeSet<ObjectName> = desired.iter().map(|desired| desired.name.clone()).collect();
-        let is_own = |live: &LiveObject| if mark == COPY { live.mark.as_deref() == Some(COPY) } else { self.is_own(live, mark) };
+        let is_own =
+            |live: &LiveObject| if mark == COPY { live.mark.as_deref() == Some(COPY) } else { self.is_own(live, mark) };
         let live = open.objects.iter().filter(|(name, live)| wanted.contains(*name) || is_own(live));
         let live: LiveObjects = live.map(|(name, live)| (name.clone(), Arc::clone(live))).collect();
         let scope = state::scope(&open.site.uid, self.key.namespace());
@@ -305,7 +299,9 @@ impl SetupPass<'_> {
 
     /// Whether an object in another cluster is one of the resource.
     fn is_own(&self, live: &LiveObject, mark: &str) -> bool {
-        live.mark.as_deref() == Some(mark) && live.owner.is_some() && live.owner.as_deref() == self.metadata.uid.as_deref()
+        live.mark.as_deref() == Some(mark)
+            && live.owner.is_some()
+            && live.owner.as_deref() == self.metadata.uid.as_deref()
     }
 
     async fn run(&self, open: &Open, known: &Known, there: &mut Observed) -> Result<Vec<(ObjectName, Outcome)>, Stop> {
@@ -334,16 +330,20 @@ impl SetupPass<'_> {
         self.run(open, &rest, &mut Observed::default()).await.map(drop)
     }
 
-    /// What the resources mount that are in a cluster, or that ask for it.
-    async fn users(&self, open: &Open, observed: &mut Observed) -> Result<Users, Error> {
+    /// What the resources mount that ask for a cluster, or that still have pods there. `stays` says whether this one may
+    /// be among them.
+    async fn users(&self, open: &Open, stays: bool, observed: &mut Observed) -> Result<Users, Error> {
         let SetupPass { resources, key, .. } = *self;
         let all = resources.ids().filter(|(_, other)| other.namespace() == key.namespace());
+        let has_pods = |mark: &str| {
+            let mut deployments = open.objects.iter().filter(|((kind, _), _)| *kind == ObjectKind::Deployment);
+            deployments.any(|(_, live)| live.mark.as_deref() == Some(mark))
+        };
         let is_user = |(kind, key): &(Kind, &Key)| {
-            let is_there = |place: &Place| place.uid == *open.site.uid;
-            let is_wanted = resources.cluster_of(*kind, key) == Some(open.name.as_str());
-            // What goes mounts nothing but what its Deployment does.
-            let leaves = resources.metadata(*kind, key).is_some_and(|found| found.deletion_timestamp.is_some());
-            !leaves && (is_wanted || decide::read_places(&resources.status(*kind, key)).iter().any(is_there))
+            let is_leaving = resources.metadata(*kind, key).is_some_and(|found| found.deletion_timestamp.is_some());
+            let is_wanted = !is_leaving && resources.cluster_of(*kind, key) == Some(open.name.as_str());
+            let is_this = (*kind, *key) == (self.kind, self.key);
+            (stays || !is_this) && (is_wanted || has_pods(&setup_mark(*kind, key.name())))
         };
         let users: Vec<(Kind, &Key)> = all.filter(is_user).collect();
         let mut chained = KnownOfCluster::default();
@@ -381,7 +381,7 @@ impl SetupPass<'_> {
         let outcomes = self.run(open, &known, &mut Observed::default()).await?;
         let left = outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::Leaves).count();
         if left == 0 {
-            let others = self.users(open, &mut Observed::default()).await?;
+            let others = self.users(open, false, &mut Observed::default()).await?;
             self.prune_copies(open, &others, &nothing).await?;
         }
         Ok(left)

@@ -262,9 +262,7 @@ impl SetupMemory {
         let names: BTreeSet<&ObjectName> = names.collect();
         let is_elsewhere = |key: &Key| key.namespace().rsplit_once('/').is_some_and(|(_, own)| own == namespace);
         let mut memory = self.lock();
-        memory.verified.retain(|(kind, key), _| {
-            !is_elsewhere(key) || !names.contains(&(*kind, key.name().to_owned()))
-        });
+        memory.verified.retain(|(kind, key), _| !is_elsewhere(key) || !names.contains(&(*kind, key.name().to_owned())));
     }
 
     /// The rules that resources violate, judged once for each version of the definitions.

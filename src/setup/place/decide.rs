@@ -134,7 +134,8 @@ pub(super) fn standing(name: &str, namespace: &str, stores: &Stores) -> Standing
         ));
     };
     if let Identity::Known { uid, .. } = &found.identity {
-        let is_same = |other: &OtherCluster| matches!(&other.identity, Identity::Known { uid: other, .. } if other == uid);
+        let is_same =
+            |other: &OtherCluster| matches!(&other.identity, Identity::Known { uid: other, .. } if other == uid);
         let same: Vec<&str> = all.iter().filter(|(_, other)| is_same(other)).map(|(name, _)| name.as_str()).collect();
         if 1 < same.len() {
             return Standing::Unusable(format!(
@@ -159,7 +160,8 @@ fn judge(name: &str, found: OtherCluster) -> Standing {
 
 /// A cluster whose objects are listed.
 pub(super) fn open(name: &str, found: OtherCluster) -> Option<Open> {
-    let OtherCluster { identity: Identity::Known { cluster, uid, control_plane }, objects, unlisted, .. } = found else {
+    let OtherCluster { identity: Identity::Known { cluster, uid, control_plane }, objects, unlisted, .. } = found
+    else {
         return None;
     };
     unlisted.is_empty().then(|| Open { name: name.to_owned(), cluster, site: Site { uid, control_plane }, objects })
@@ -196,10 +198,9 @@ fn reach_in(place: &Place, all: Vec<(String, OtherCluster)>) -> Standing {
             Standing::Unusable(format!("the Secret of cluster {} leads to another one now", place.name))
         }
         Some(found) => judge(&place.name, found),
-        None => Standing::Unusable(format!(
-            "no Secret has the label `{}` and leads there: create one",
-            label::CLUSTER_NAME
-        )),
+        None => {
+            Standing::Unusable(format!("no Secret has the label `{}` and leads there: create one", label::CLUSTER_NAME))
+        }
     }
 }
 

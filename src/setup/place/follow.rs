@@ -138,7 +138,8 @@ async fn identify(
     let control_plane = uid(kcp).await.map_err(|error| {
         Refusal::ForNow(format!("cluster {name} cannot be compared with the control plane: {error}"))
     })?;
-    let uid = uid(&cluster).await.map_err(|error| Refusal::ForNow(format!("cluster {name} cannot be used: {error}")))?;
+    let uid =
+        uid(&cluster).await.map_err(|error| Refusal::ForNow(format!("cluster {name} cannot be used: {error}")))?;
     match (control_plane, uid) {
         (Some(control_plane), Some(uid)) if control_plane == uid => Err(Refusal::Final(format!(
             "cluster {name} is the control plane itself: remove the annotation from its resources, and the label from \
@@ -160,11 +161,7 @@ async fn uid(cluster: &Cluster) -> Result<Option<Arc<str>>, Error> {
 }
 
 /// The connection.
-async fn connect(
-    kcp: &Cluster,
-    place: &Key,
-    secrets: &BTreeMap<String, Arc<str>>,
-) -> Result<Arc<Cluster>, Refusal> {
+async fn connect(kcp: &Cluster, place: &Key, secrets: &BTreeMap<String, Arc<str>>) -> Result<Arc<Cluster>, Refusal> {
     let cluster = place.name();
     let names: Vec<&str> = secrets.keys().map(String::as_str).collect();
     let [name] = names[..] else {
@@ -174,8 +171,8 @@ async fn connect(
         )));
     };
     let found = enact::read(kcp, place.namespace(), &(ObjectKind::Secret, name.to_owned())).await;
-    let found = found
-        .map_err(|error| Refusal::ForNow(format!("cannot read Secret {name} of cluster {cluster}: {error}")))?;
+    let found =
+        found.map_err(|error| Refusal::ForNow(format!("cannot read Secret {name} of cluster {cluster}: {error}")))?;
     let values = found.as_ref().map(content::values).unwrap_or_default();
     let Some(kubeconfig) = values.get(CONFIG) else {
         return Err(Refusal::Final(format!("Secret {name} of cluster {cluster} has no key `{CONFIG}`")));

@@ -1,10 +1,4 @@
-use tidegate_core::{
-    api::{setup::FrontProxy, shared::ObjectMeta},
-    landscape::setup::Resources,
-    object::{Digest, Object},
-    plan::setup::Mounted,
-    template::Library,
-};
+use std::collections::BTreeMap;
 
 use super::{
     decide::{copies, is_forgotten, labelled, read_places, split, unforgotten},
@@ -14,7 +8,14 @@ use crate::setup::{
     content, desired,
     state::{Issuance, KnownContent, Origin, Values},
 };
-
+use serde_json::json;
+use tidegate_core::{
+    api::{names::annotation, setup::FrontProxy, shared::ObjectMeta},
+    landscape::setup::Resources,
+    object::{Digest, Object},
+    plan::setup::Mounted,
+    template::Library,
+};
 
 const NAMESPACE: &str = "kcp-system";
 
@@ -194,7 +195,8 @@ fn r66_the_private_key_of_a_ca_never_leaves_the_control_plane() {
         let users = Users::new([Ok(plan.clone())].into_iter());
         let content = |name: &ObjectName| (name.1 == "given").then(|| Arc::clone(known));
         let live = |_: &ObjectName| {
-            let metadata = json!({"metadata": {"name": "given", "labels": owner.map(|owner| json!({label::SETUP: owner}))}});
+            let metadata =
+                json!({"metadata": {"name": "given", "labels": owner.map(|owner| json!({label::SETUP: owner}))}});
             let found = serde_json::from_value(metadata).expect("an object");
             Some(Arc::new(LiveObject::from_metadata(ObjectKind::Secret, found)))
         };

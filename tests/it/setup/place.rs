@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use tidegate_testbed::Extent;
 use x509_parser::prelude::FromDer as _;
 
-use super::{KcpLandscape, NAMESPACE, condition, issuer::CertManager, object, resources, secret};
+use super::{KcpLandscape, NAMESPACE, condition, object, resources, secret};
 use crate::{
     deploy,
     harness::{self, SOON, eventually},
-    stage::{Stage, scenarios},
+    stage::scenarios,
 };
 
 scenarios! {
@@ -175,7 +174,8 @@ async fn r66_pods_in_another_cluster_come_follow_their_definition_and_go() {
     landscape.until_gone("Deployment", "public-front-proxy").await;
     landscape.until_gone("Service", "public-front-proxy").await;
     let runs = |found: &Value| {
-        found["status"]["phase"] == "Running" && condition(found, CONDITION) == "True Placed: its pods are in cluster eu"
+        found["status"]["phase"] == "Running"
+            && condition(found, CONDITION) == "True Placed: its pods are in cluster eu"
     };
     landscape.until("FrontProxy", "public", "its status comes back", runs).await;
     landscape.stage.rests().await;
@@ -229,8 +229,10 @@ async fn r66_pods_in_another_cluster_come_follow_their_definition_and_go() {
     landscape.stage.start();
     tokio::time::sleep(Duration::from_secs(60)).await;
     let requests = landscape.stage.requests_since(&marks);
-    let writes: Vec<&String> =
-        requests.iter().filter(|one| !["get", "list", "watch"].iter().any(|verb| one.contains(&format!(" {verb} ")))).collect();
+    let writes: Vec<&String> = requests
+        .iter()
+        .filter(|one| !["get", "list", "watch"].iter().any(|verb| one.contains(&format!(" {verb} "))))
+        .collect();
     assert_eq!(writes, [""; 0]);
 
     // And back.
@@ -256,7 +258,7 @@ async fn r66_a_cluster_that_cannot_be_used_delays_only_what_belongs_there() {
     landscape.stage.landscape.skrs[EU].stop().await;
     landscape.merge("FrontProxy", "public", None, json!({"spec": {"logging": {"level": 5}}})).await;
     let is_out = says("cluster eu cannot be reached: ");
-    landscape.until("FrontProxy", "public", "it is said", is_out).await;
+    landscape.until("FrontProxy", "public", "it is out", is_out).await;
     landscape.place("Shard", "eu", json!("us")).await;
     landscape.pods_are_ready_there(US, "eu-shard-kcp").await;
     landscape.until_gone("Deployment", "eu-shard-kcp").await;
@@ -286,7 +288,8 @@ async fn r66_a_cluster_that_cannot_be_used_delays_only_what_belongs_there() {
     landscape.merge("RootShard", "main", None, json!({"spec": {"logging": {"level": 5}}})).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(has_level(&landscape.read("Deployment", "main-kcp").await.unwrap()), "{}", landscape.log());
-    landscape.until("FrontProxy", "public", "it is said", says("eu")).await;
+    let is_silent = |found: &Value| condition(found, CONDITION).starts_with("False NotReached: cluster eu");
+    landscape.until("FrontProxy", "public", "it is said", is_silent).await;
     landscape.stage.landscape.skrs[EU].hang(false);
     let has_level_6 = |found: &Value| found["spec"]["template"]["spec"].to_string().contains("-v=6");
     landscape.until_there(EU, "Deployment", "public-front-proxy", "it changes", has_level_6).await;
@@ -311,6 +314,7 @@ async fn r66_a_resource_that_goes_waits_for_its_cluster_unless_it_is_given_up() 
     let found = landscape.read("FrontProxy", "public").await.expect("its finalizer stays");
     assert!(waits(&found), "{}", found["status"]);
     landscape.stage.landscape.skrs[EU].start_again().await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
     landscape.until_gone("FrontProxy", "public").await;
     landscape.until_nothing_is_there(EU).await;
     assert!(landscape.read("Secret", "main-ca").await.is_some());
@@ -324,7 +328,7 @@ async fn r66_a_resource_that_goes_waits_for_its_cluster_unless_it_is_given_up() 
     landscape.until("FrontProxy", "public", "it waits", waits).await;
     landscape.annotate("FrontProxy", "public", "tidegate.dev/forget-cluster", json!("eu")).await;
     landscape.until_gone("FrontProxy", "public").await;
-    assert_eq!(landscape.lines("orphans stay in another cluster"), 1, "{}", landscape.log());
+    assert!(1 <= landscape.lines("orphans stay in another cluster"), "{}", landscape.log());
     assert!(landscape.read_there(EU, "Deployment", "public-front-proxy").await.is_some());
 }
 
@@ -381,8 +385,7 @@ async fn r66_two_control_planes_share_a_cluster_and_leave_each_other_alone() {
     // What another control plane has there, and what a user has.
     let marked = |kind: &str, name: &str, data: Value| {
         let mut found = object(super::api_version(kind), kind, name);
-        found["metadata"]["labels"] =
-            json!({"tidegate.dev/setup": "frontproxy.public", "tidegate.dev/control-plane": "another",
+        found["metadata"]["labels"] = json!({"tidegate.dev/setup": "frontproxy.public", "tidegate.dev/control-plane": "another",
             "tidegate.dev/owner": "another"});
         found["data"] = data;
         found
@@ -391,7 +394,8 @@ async fn r66_two_control_planes_share_a_cluster_and_leave_each_other_alone() {
     harness::apply(landscape.there(EU), &marked("ConfigMap", "public-config", json!({"a": "b"}))).await;
     landscape.place("FrontProxy", "public", json!("eu")).await;
     let refused = |found: &Value| {
-        condition(found, "tidegate.dev/Objects").contains("public-config belongs to frontproxy.public of another control plane")
+        condition(found, "tidegate.dev/Objects")
+            .contains("public-config belongs to frontproxy.public of another control plane")
     };
     landscape.until("FrontProxy", "public", "it is refused", refused).await;
     let found = landscape.read_there(EU, "ConfigMap", "public-config").await.unwrap();
@@ -429,9 +433,12 @@ async fn r66_secrets_that_lead_to_clusters_are_checked() {
     with_file["users"][0]["user"] = json!({"tokenFile": "/etc/passwd"});
     let kcp = landscape.stage.landscape.kcp.kubeconfig().text();
     for (text, sentence) in [
-        (with_program.to_string(), "Secret cluster-de of cluster de cannot be used: "),
-        (insecure.to_string(), "Secret cluster-de of cluster de cannot be used: "),
-        (with_file.to_string(), "Secret cluster-de of cluster de cannot be used: "),
+        (with_program.to_string(), "Secret cluster-de of cluster de cannot be used: `exec` is not accepted"),
+        (
+            insecure.to_string(),
+            "Secret cluster-de of cluster de cannot be used: `insecure-skip-tls-verify` is not accepted",
+        ),
+        (with_file.to_string(), "Secret cluster-de of cluster de cannot be used: `tokenFile` is not accepted"),
         (kcp, "cluster de is the control plane itself"),
         (text.clone(), "de and eu are names of one cluster"),
     ] {
@@ -456,14 +463,7 @@ async fn r66_secrets_that_lead_to_clusters_are_checked() {
 
 /// Row 71: on real API servers, the daemon has in another cluster the rules of `deploy/kcp-cluster` only.
 async fn r71_the_rules_for_another_cluster_are_all_that_the_daemon_needs_there() {
-    let stage = Stage::with(1, Extent::Server, &[], &["--kcp-landscapes"]).await;
-    let client = stage.kcp.clone();
-    harness::install_crds(&client, &super::certificate_kinds()).await;
-    let cert_manager = Some(CertManager::start(&client, NAMESPACE));
-    let landscape = KcpLandscape { stage, client, cert_manager };
-    landscape.provide().await;
-    let crds = tidegate_core::api::setup::Kind::ALL.map(|kind| serde_json::to_value(kind.crd()).unwrap());
-    harness::install_crds(&landscape.client, &crds).await;
+    let landscape = KcpLandscape::beside(1, &["--kcp-landscapes"]).await;
     harness::apply(landscape.there(EU), &namespace()).await;
     let all = deploy::objects("kcp-cluster");
     for object in &all {
@@ -491,10 +491,9 @@ async fn r71_the_rules_for_another_cluster_are_all_that_the_daemon_needs_there()
     ] {
         landscape.until_there(EU, kind, name, "it exists", |_| true).await;
         landscape.delete_there(EU, kind, name).await;
-        landscape.until_there(EU, kind, name, "it is made again", |found| {
-            found["metadata"]["deletionTimestamp"].is_null()
-        })
-        .await;
+        landscape
+            .until_there(EU, kind, name, "it is made again", |found| found["metadata"]["deletionTimestamp"].is_null())
+            .await;
     }
     landscape.stage.rests().await;
     landscape.delete("CacheServer", "cache").await;
@@ -509,6 +508,7 @@ async fn r71_the_rules_for_another_cluster_are_all_that_the_daemon_needs_there()
     let needs = ours.iter().flat_map(|record| deploy::needs(record)).collect();
     let idle = deploy::idle(&rules, &needs);
     // No ConfigMap is mounted by a CacheServer.
-    let idle: Vec<String> = idle.iter().map(|rule| format!("{rule:?}")).filter(|rule| !rule.contains("configmaps")).collect();
+    let idle: Vec<String> =
+        idle.iter().map(|rule| format!("{rule:?}")).filter(|rule| !rule.contains("configmaps")).collect();
     assert!(idle.is_empty(), "rules that it does not need: {idle:#?}");
 }

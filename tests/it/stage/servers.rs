@@ -491,8 +491,7 @@ fn istio(plurals: &[&str]) -> Vec<Value> {
 impl Simulated {
     fn wire(&self, latency: Duration, spoiled: &Spoiled, before: &Before) -> Wire {
         let (spoiled, before) = (Arc::clone(spoiled), Arc::clone(before));
-        let (server, runs, hangs) =
-            (self.served.server().clone(), self.runs.subscribe(), self.hangs.subscribe());
+        let (server, runs, hangs) = (self.served.server().clone(), self.runs.subscribe(), self.hangs.subscribe());
         Wire { server, runs, hangs, latency, spoiled, before, refuses: Arc::default() }
     }
 }

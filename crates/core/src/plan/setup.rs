@@ -215,6 +215,12 @@ impl Resources {
         OptIns::from_metadata(self.metadata(kind, key)?).cluster()
     }
 
+    /// The other cluster that has objects of a kind of a plan, which belong to pods.
+    pub fn cluster_of_object(&self, plan: &Plan, kind: &str) -> Option<&str> {
+        let is_placed = matches!(kind, "Deployment" | "Service" | "PodDisruptionBudget");
+        self.cluster_of(plan.kind, &plan.key).filter(|_| is_placed)
+    }
+
     /// The resources of a namespace whose pods are in a cluster.
     pub fn placed_in<'a>(&'a self, namespace: &'a str, cluster: &'a str) -> impl Iterator<Item = (Kind, &'a Key)> {
         let own = self.ids().filter(move |(_, key)| key.namespace() == namespace);
