@@ -728,12 +728,6 @@ impl Stores {
         self.0.cluster_secrets.subscribe()
     }
 
-    /// Another cluster as the watches show it; `None` if no Secret leads to it.
-    pub(crate) fn other_cluster(&self, place: &Key) -> Option<OtherCluster> {
-        let is_asked = || self.0.cluster_secrets.borrow().contains_key(place).then(OtherCluster::asked);
-        self.tables().other_clusters.get(place).cloned().or_else(is_asked)
-    }
-
     /// The other clusters to which Secrets of a namespace lead, by name.
     pub(crate) fn other_clusters(&self, namespace: &str) -> Vec<(String, OtherCluster)> {
         let secrets = self.0.cluster_secrets.borrow();

@@ -12,9 +12,8 @@ use serde_json::json;
 use tidegate_core::{
     api::{names::annotation, setup::FrontProxy, shared::ObjectMeta},
     landscape::setup::Resources,
-    object::{Digest, Object},
     plan::setup::Mounted,
-    template::Library,
+    template::Templates,
 };
 
 const NAMESPACE: &str = "kcp-system";
@@ -88,7 +87,7 @@ fn keys_of<'a>(copies: &'a [Desired], name: &str) -> &'a [String] {
 fn r66_another_cluster_has_the_pods_and_the_control_plane_has_the_rest() {
     let plan = plan(Kind::FrontProxy, "public");
     let keys = contents(&[&plan]).into_iter().map(|(name, known)| (name, known.keys.clone())).collect();
-    let (all, failures) = desired(Library::default().base(), &plan, &keys, Issuance::CertManager);
+    let (all, failures) = desired(&Templates::embedded(), &plan, &keys, Issuance::CertManager);
     assert_eq!(failures, [""; 0]);
     let mut here = Known {
         namespace: NAMESPACE.to_owned(),
@@ -186,7 +185,7 @@ fn r66_the_private_key_of_a_ca_never_leaves_the_control_plane() {
         let mut resources = resources();
         let key = Key::new(NAMESPACE, "public");
         let mut proxy = FrontProxy::clone(&resources.front_proxies[&key]);
-        proxy.spec.extra_volumes = Some(vec![serde_json::from_value(volume).expect("a volume")]);
+        proxy.spec.extra_volumes = vec![serde_json::from_value(volume).expect("a volume")];
         resources.front_proxies.insert(key.clone(), Arc::new(proxy));
         resources.plan(Kind::FrontProxy, &key, &KnownOfCluster::default()).expect("it exists").expect("a plan")
     };
