@@ -747,6 +747,11 @@ impl Stores {
         names.into_iter().map(found).collect()
     }
 
+    /// The first kind whose objects in another cluster are not listed yet.
+    pub(crate) fn unlisted_elsewhere(&self, place: &Key) -> Option<ObjectKind> {
+        self.tables().other_clusters.get(place)?.unlisted.first().copied()
+    }
+
     /// How many other clusters there are, by state.
     pub(crate) fn count_other_clusters(&self) -> BTreeMap<&'static str, usize> {
         let mut counts: BTreeMap<_, _> = ["reached", "refused", "unreached"].map(|state| (state, 0)).into();

@@ -13,6 +13,7 @@ use tidegate_cluster::{
 };
 use tidegate_core::{api::names::label, name::Key, object::Gvk};
 use tidegate_process::retry;
+use tokio::time::Instant;
 
 use super::decide::CONFIG;
 use crate::{
@@ -31,6 +32,8 @@ const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// How often the end or the begin of an outage is looked for. Sends no request.
 const GLANCE: Duration = Duration::from_secs(1);
+/// A cluster that has not listed its objects after this time is a problem.
+const LISTED_WITHIN: Duration = Duration::from_secs(15);
 
 /// Why a cluster is not used.
 enum Refusal {
@@ -106,24 +109,33 @@ async fn keep(kcp: &Cluster, stores: &Stores, place: Key, secrets: BTreeMap<Stri
     }
 }
 
-/// Notes when a cluster cannot be reached any more, and when it can again. Never ends.
+/// Notes when a cluster cannot be used any more, and when it can again. Never ends.
 async fn glance(cluster: &Cluster, stores: &Stores, place: &Key) {
-    let mut known = None;
+    let (began, mut known) = (Instant::now(), false);
     loop {
         tokio::time::sleep(GLANCE).await;
-        let outage = cluster.outage().map(|outage| outage.cause);
-        if outage.is_some() == known.is_some() {
+        let is_late = LISTED_WITHIN <= began.elapsed();
+        let problem = match (cluster.outage(), stores.unlisted_elsewhere(place).filter(|_| is_late)) {
+            (Some(outage), _) => Some(format!("cluster {} cannot be reached: {}", place.name(), outage.cause)),
+            (None, Some(kind)) => Some(format!(
+                "cluster {} does not list its objects of the kind {}: give the account of its Secret the rights of \
+                 `deploy/kcp-cluster`",
+                place.name(),
+                kind.as_str()
+            )),
+            (None, None) => None,
+        };
+        if problem.is_some() == known {
             continue;
         }
-        known = outage;
-        match outage {
-            Some(cause) => {
-                tracing::warn!(cluster = %place, %cause, "another cluster of kcp landscapes cannot be reached");
+        known = problem.is_some();
+        match &problem {
+            Some(problem) => {
+                tracing::warn!(cluster = %place, problem, "another cluster of kcp landscapes cannot be reached");
             }
             None => tracing::info!(cluster = %place, "another cluster of kcp landscapes can be reached again"),
         }
-        let sentence = outage.map(|cause| format!("cluster {} cannot be reached: {cause}", place.name()));
-        stores.set_outage_elsewhere(place, sentence);
+        stores.set_outage_elsewhere(place, problem);
     }
 }
 
