@@ -3,10 +3,10 @@
 //!
 //! # Which cluster it is
 //!
-//! The Secret with the label `tidegate.dev/cluster-name` in the namespace of the resource leads there, by the same rules
-//! as the kubeconfig of a runtime: it may run no programs and name no files. A cluster is known by the UID of its
-//! namespace `kube-system`. The control plane itself is refused, and so are two names of one cluster. [`follow`] keeps
-//! the connections: each cluster on its own, so that one which hangs delays no other.
+//! The Secret with the label `tidegate.dev/cluster-name` in the namespace of the resource leads there, by the same
+//! rules as the kubeconfig of a runtime: it may run no programs and name no files. A cluster is known by the UID of its
+//! namespace `kube-system`. The control plane itself is refused, and so are two names of one cluster. [`follow()`]
+//! keeps the connections: each cluster on its own, so that one which hangs delays no other.
 //!
 //! # What is there, and whose it is
 //!
@@ -16,7 +16,7 @@
 //! Every object there has the label `tidegate.dev/control-plane`. Only objects with this label are watched, changed and
 //! deleted, so two control planes may use one cluster. Objects of one resource also have its UID in the label
 //! `tidegate.dev/owner`, and are deleted only by it. A copy belongs to all resources in that cluster that mount it. Its
-//! keys are theirs together, whichever of them writes it, and it goes when no resource and no Deployment there mounts it.
+//! keys are theirs together, whichever of them writes it. It goes when no resource and no Deployment there mounts it.
 //!
 //! # In which order
 //!
@@ -330,8 +330,8 @@ impl SetupPass<'_> {
         self.run(open, &rest, &mut Observed::default()).await.map(drop)
     }
 
-    /// What the resources mount that ask for a cluster, or that still have pods there. `stays` says whether this one may
-    /// be among them.
+    /// What the resources mount that ask for a cluster, or that still have pods there. `stays` says whether this one
+    /// may be among them.
     async fn users(&self, open: &Open, stays: bool, observed: &mut Observed) -> Result<Users, Error> {
         let SetupPass { resources, key, .. } = *self;
         let all = resources.ids().filter(|(_, other)| other.namespace() == key.namespace());
