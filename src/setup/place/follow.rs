@@ -30,7 +30,7 @@ const LIMITS: Limits =
 /// Pauses before a cluster is asked again which one it is.
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// How often the end or the begin of an outage is looked for. Sends no request.
+/// How often the end or the begin of an outage is looked for. Sends a request only during an outage.
 const GLANCE: Duration = Duration::from_secs(1);
 /// A cluster that has not listed its objects after this time is a problem.
 const LISTED_WITHIN: Duration = Duration::from_secs(15);
@@ -114,6 +114,10 @@ async fn glance(cluster: &Cluster, stores: &Stores, place: &Key) {
     let (began, mut known) = (Instant::now(), false);
     loop {
         tokio::time::sleep(GLANCE).await;
+        if cluster.outage().is_some() {
+            // Nothing else asks it meanwhile. Most of these requests are not sent: after each there is a pause.
+            _ = uid(cluster).await;
+        }
         let is_late = LISTED_WITHIN <= began.elapsed();
         let problem = match (cluster.outage(), stores.unlisted_elsewhere(place).filter(|_| is_late)) {
             (Some(outage), _) => Some(format!("cluster {} cannot be reached: {}", place.name(), outage.cause)),

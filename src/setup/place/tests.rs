@@ -29,6 +29,9 @@ fn resources() -> Resources {
         match value["kind"].as_str().expect("a kind") {
             "RootShard" => _ = resources.root_shards.insert(key, Arc::new(serde_json::from_value(value).expect("one"))),
             "Shard" => _ = resources.shards.insert(key, Arc::new(serde_json::from_value(value).expect("one"))),
+            "VirtualWorkspace" => {
+                _ = resources.virtual_workspaces.insert(key, Arc::new(serde_json::from_value(value).expect("one")));
+            }
             "CacheServer" => {
                 _ = resources.cache_servers.insert(key, Arc::new(serde_json::from_value(value).expect("one")));
             }
@@ -133,14 +136,14 @@ fn r66_a_copy_has_the_keys_of_all_its_users_and_no_others() {
         .map(|mounted| (ObjectKind::named(mounted.kind).expect("a kind"), mounted.name))
         .collect();
     assert_eq!(alone.iter().map(|copy| copy.name.clone()).collect::<BTreeSet<_>>(), mounted);
-    assert_eq!(keys_of(&alone, "public-server"), ["tls.crt", "tls.key"]);
+    assert_eq!(keys_of(&alone, "main-public-server"), ["tls.crt", "tls.key"]);
     for copy in alone.iter().filter(|copy| copy.name.1.ends_with("-ca") && copy.name.1 != "login-ca") {
         assert_eq!(keys_of(&alone, &copy.name.1), ["tls.crt"]);
     }
-    let copy = alone.iter().find(|copy| copy.name.1 == "public-server").expect("its certificate");
+    let copy = alone.iter().find(|copy| copy.name.1 == "main-public-server").expect("its certificate");
     let mut object = copy.object.clone();
     let values = ["tls.crt", "tls.key", "more.key"].map(|key| (key.to_owned(), b"value".to_vec()));
-    content::copy(&mut object, &values.into_iter().collect(), keys_of(&alone, "public-server"));
+    content::copy(&mut object, &values.into_iter().collect(), keys_of(&alone, "main-public-server"));
     assert_eq!(object.value()["data"].as_object().expect("data").keys().collect::<Vec<_>>(), ["tls.crt", "tls.key"]);
     assert_eq!(object.label(label::SETUP), Some(COPY));
     assert_eq!(object.label(label::OWNER), None, "it belongs to all who mount it");
