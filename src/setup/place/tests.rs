@@ -101,6 +101,7 @@ fn r66_another_cluster_has_the_pods_and_the_control_plane_has_the_rest() {
         verified: BTreeMap::new(),
         wanted: all.iter().map(|desired| desired.name.clone()).collect(),
         desired: all.clone(),
+        held: BTreeMap::new(),
         definition: None,
         is_complete: true,
         may_adopt: false,
