@@ -266,7 +266,7 @@ async fn r66_a_cluster_that_cannot_be_used_delays_only_what_belongs_there() {
     landscape.until_gone("Deployment", "eu-shard-kcp").await;
     landscape.merge("Shard", "eu", None, json!({"spec": {"logging": {"level": 5}}})).await;
     landscape.until_there(US, "Deployment", "eu-shard-kcp", "it changes", has_level).await;
-    tokio::time::sleep(Duration::from_secs(600)).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
     assert_eq!(landscape.lines("another cluster of kcp landscapes cannot be reached"), 1, "{}", landscape.log());
     let found = landscape.read("FrontProxy", "public").await.unwrap();
     assert_eq!(found["status"]["phase"], "Running", "its pods ran when they were last seen");
@@ -309,10 +309,10 @@ async fn r66_a_resource_that_goes_waits_for_its_cluster_unless_it_is_given_up() 
         said.starts_with("False Waiting: objects stay in cluster eu (") && said.contains("tidegate.dev/forget-cluster")
     };
     landscape.until("FrontProxy", "public", "it waits", waits).await;
-    tokio::time::sleep(Duration::from_secs(1200)).await;
+    tokio::time::sleep(Duration::from_secs(400)).await;
     landscape.stage.kill().await;
     landscape.stage.start();
-    tokio::time::sleep(Duration::from_secs(300)).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
     let found = landscape.read("FrontProxy", "public").await.expect("its finalizer stays");
     assert!(waits(&found), "{}", found["status"]);
     landscape.stage.landscape.skrs[EU].start_again().await;

@@ -51,7 +51,7 @@ pub mod label {
     pub const SETUP: &str = "tidegate.dev/setup";
     /// On a Secret: the name of the cluster to which its kubeconfig leads. Resources of kcp landscapes name it.
     pub const CLUSTER_NAME: &str = "tidegate.dev/cluster-name";
-    /// On an object in another cluster: the control plane that made it, which is the UID of its namespace `kube-system`.
+    /// On an object in another cluster: the UID of the control plane that made it, of its namespace `kube-system`.
     pub const CONTROL_PLANE: &str = "tidegate.dev/control-plane";
     /// On an object in another cluster: the UID of its resource in the control plane.
     pub const OWNER: &str = "tidegate.dev/owner";
