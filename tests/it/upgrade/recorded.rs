@@ -1,8 +1,8 @@
 //! What the version before has left: its objects, as they were in the API servers, and its repository. This version
 //! goes on with them.
 //!
-//! A release records them anew, with `RECORD_LANDSCAPE=1`: see `docs/release.md`. Until then, they are those of the
-//! version before. API servers number objects by themselves, so UIDs are replaced, and so is the path of the repository.
+//! A release records them anew, with `RECORD_LANDSCAPE=1`: see `docs/release.md`. API servers number objects by
+//! themselves, so UIDs are replaced, and so is the path of the repository.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
