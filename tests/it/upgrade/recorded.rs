@@ -307,7 +307,7 @@ fn unknown_fields(object: &Value, known: &BTreeSet<&str>) -> BTreeSet<String> {
                 }
             }
             Value::Array(items) => {
-                items.iter().for_each(|item| visit(prefix, &format!("{path}[]"), item, known, found))
+                items.iter().for_each(|item| visit(prefix, &format!("{path}[]"), item, known, found));
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
