@@ -21,7 +21,7 @@ use tidegate_core::{
     landscape,
     name::Key,
     object::{Digest, Gvk},
-    plan::setup::{ADMIN, CORDON, Gate, Problem, Route, group},
+    plan::setup::{ADMIN, CORDON, Gate, Problem, Route, group, setup_mark},
 };
 use tidegate_process::ambient;
 use tokio::time::Instant;
@@ -469,7 +469,9 @@ impl SetupPass<'_> {
         if let Some(sentence) = deployment(&gate, &self.around(&live)) {
             return Err(Failed::waits(sentence));
         }
-        if live.contains_key(&trust) {
+        // One without the label of the RootShard is not Tidegate's.
+        let mark = setup_mark(setup::Kind::RootShard, route.root.name());
+        if live.get(&trust).is_some_and(|found| found.mark.as_deref() == Some(mark.as_str())) {
             secrets.push(trust);
         }
         self.learn_all(secrets.iter(), &live, observed).await?;

@@ -123,7 +123,7 @@ fn sentence(anchor: &Anchor, overlap: &Overlap, behind: &[String], issuance: Iss
         (Phase::Spreading, _) => {
             Some(format!("{what}: pods get Secret {trust}, so that they trust the former one as well{waits}"))
         }
-        (Phase::Ending, _) => Some(format!("{what}: pods stop to trust the former one{waits}")),
+        (Phase::Ending, _) => Some(format!("{what}: pods stop trusting the former one{waits}")),
         (Phase::Reissuing, Some(until)) => {
             Some(format!("{what}: tokens of the former one are valid until {}", tidegate_core::status::seconds(until)))
         }
@@ -157,6 +157,7 @@ impl SetupPass<'_> {
         let live = self.live_anchors(&anchors);
         let mut cluster = self.seen(&anchors, chained.clone(), &live, observed).await?;
         let (mut sentences, mut own, mut until) = (Vec::new(), BTreeMap::new(), None);
+        let now = ambient::now();
         let mut whole = None;
         for anchor in anchors.iter().filter(|anchor| is_own(anchor)) {
             if self.is_settled(anchor, &chained, &live, observed).await? {
@@ -198,7 +199,8 @@ impl SetupPass<'_> {
             sentences.extend(said);
             if overlap.phase.is_mounted() {
                 let ends = overlap.certificates.iter().map(|one| one.validity.not_after).chain(overlap.until);
-                until = until.into_iter().chain(ends).min();
+                // The present one may have ended: then nothing changes until it is renewed.
+                until = until.into_iter().chain(ends.filter(|end| now < *end)).min();
             }
             own.insert(anchor.secret.clone(), decided);
         }

@@ -363,9 +363,16 @@ impl SetupMemory {
         self.lock().settled.get(anchor) == Some(&Digest::of_bytes(&present.der))
     }
 
-    /// Remembers that no former certificate of a CA or key is in use beside this one.
+    /// Remembers that no former certificate of a CA or key is in use beside this one, and forgets the former one: a
+    /// renewal that keeps the key must not bring it back.
     pub(super) fn settle_with(&self, anchor: &Key, present: &Authority) {
-        self.lock().settled.insert(anchor.clone(), Digest::of_bytes(&present.der));
+        let mut memory = self.lock();
+        memory.settled.insert(anchor.clone(), Digest::of_bytes(&present.der));
+        memory.gone.remove(anchor);
+        let content = memory.contents.get_mut(&(ObjectKind::Secret, anchor.clone()));
+        if let Some(content) = content.filter(|content| content.former.is_some()) {
+            Arc::make_mut(content).former = None;
+        }
     }
 
     /// Whether it was not told yet how far the replacement of a CA or key is. Notes that it is.

@@ -64,3 +64,48 @@ fn connections_close_with_what_used_them_and_when_they_are_not_used() {
     all.leave(two);
     assert_eq!(open(&all), "");
 }
+
+/// Two certificates of a new key.
+fn certificates() -> [Authority; 2] {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    [2100, 2101].map(|year| {
+        let mut params = rcgen::CertificateParams::default();
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        let certificate = params.self_signed(&key).expect("a certificate");
+        pki::read_first(certificate.pem().as_bytes()).expect("a certificate")
+    })
+}
+
+#[test]
+fn a_renewal_that_keeps_the_key_does_not_bring_a_former_key_back() {
+    let (memory, [first, _], [second, renewed]) = (SetupMemory::default(), certificates(), certificates());
+    let (namespace, secret) = ("kcp-system", "main-service-account");
+    let (anchor, name) = (Key::new(namespace, secret), (ObjectKind::Secret, secret.to_owned()));
+    let set = |own: Option<&Authority>| {
+        let content = own.map(|own| KnownContent {
+            resource_version: "1".into(),
+            keys: Keys::new(),
+            is_self_signed: None,
+            certificates: vec![own.clone()],
+            above: Vec::new(),
+            note: None,
+            former: None,
+        });
+        memory.set_content(namespace, &name, content);
+    };
+    let former = || memory.content(namespace, &name).expect("it is known").former.clone();
+    set(Some(&first));
+    assert_eq!(former(), None);
+    // It is deleted, and made again with another key.
+    set(None);
+    set(Some(&second));
+    assert_eq!(former(), Some(first.clone()));
+    memory.settle_with(&anchor, &second);
+    assert_eq!(former(), None);
+    set(Some(&renewed));
+    assert_eq!(former(), None);
+    // The key of the last one is remembered all the same.
+    set(None);
+    set(Some(&first));
+    assert_eq!(former(), Some(renewed.clone()));
+}

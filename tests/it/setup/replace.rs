@@ -51,6 +51,8 @@ struct World {
     pods: BTreeMap<String, Vec<Pods>>,
     /// Chains and bundles that were verified.
     accepted: HashSet<(String, String)>,
+    /// What these certificates were for.
+    roles: BTreeSet<Role>,
     failures: Vec<String>,
 }
 
@@ -132,7 +134,12 @@ async fn follow(client: Client, world: Arc<Mutex<World>>) {
     let api = harness::api_of(&client, &object("v1", "Secret", "any")).await.unwrap();
     let mut since = "0".to_owned();
     loop {
-        let Ok(events) = api.watch(&WatchParams::default(), &since).await else { return };
+        let Ok(events) = api.watch(&WatchParams::default(), &since).await else {
+            // The version may be too old. What was seen is not seen again.
+            "0".clone_into(&mut since);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            continue;
+        };
         let mut events = events.boxed();
         while let Ok(Some(event)) = events.try_next().await {
             match event {
@@ -197,6 +204,7 @@ impl World {
                 }
                 if is_accepted(chain, bundle) {
                     self.accepted.insert(pair);
+                    self.roles.insert(*role);
                 } else {
                     self.failures.push(format!("{role:?}: {whose} is not trusted by {who}"));
                 }
@@ -418,6 +426,8 @@ async fn whatever_a_pod_holds_is_accepted_while_each_ca_is_replaced() {
         let text = text.unwrap_or_else(|| found["status"].to_string());
         assert!(!text.contains("tidegate.dev/Trust"), "{text}");
     }
+    let verified: Vec<Role> = kubelet.world.lock().unwrap().roles.iter().copied().collect();
+    assert_eq!(verified, [Role::Server, Role::Client, Role::RequestHeader, Role::Cache]);
 }
 
 async fn the_replacement_of_all_cas_survives_restarts() {

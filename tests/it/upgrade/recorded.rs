@@ -315,6 +315,7 @@ fn unknown_fields(object: &Value, known: &BTreeSet<&str>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let (group, version) = object["apiVersion"].as_str().and_then(|text| text.split_once('/')).expect("a version");
     let prefix = format!("{}s.{group} {version}", object["kind"].as_str().expect("a kind").to_lowercase());
+    assert!(known.iter().any(|line| line.starts_with(&format!("{prefix} "))), "{prefix} is not recorded");
     for part in ["spec", "status"] {
         visit(&prefix, part, &object[part], known, &mut found);
     }

@@ -139,7 +139,7 @@ pub enum Phase {
     Spreading,
     /// All pods trust both. The new one signs.
     Reissuing,
-    /// Nothing of the former one is in use. Not all pods have stopped to trust it.
+    /// Nothing of the former one is in use. Some pods may still trust it.
     Ending,
 }
 
@@ -195,7 +195,9 @@ pub fn overlap(facts: &Facts, verifier: Verifier<'_>) -> Overlap {
         let is_mounted = facts.trust.is_some() && !facts.is_rolled && !facts.is_copied;
         return if is_mounted { ending(Vec::new()) } else { settled };
     }
-    let until = facts.is_key.then(|| present.validity.not_before + TOKENS).filter(|until| facts.now < *until);
+    // It may begin at the end of all times.
+    let until = Some(present).filter(|_| facts.is_key).and_then(|one| one.validity.not_before.checked_add(TOKENS).ok());
+    let until = until.filter(|until| facts.now < *until);
     let is_everywhere = facts.is_rolled && facts.lives(&certificates);
     if left.is_empty() && until.is_none() && is_everywhere {
         return ending(left);
