@@ -47,10 +47,6 @@ fn resources() -> Resources {
     resources
 }
 
-fn names(all: &[Desired]) -> Vec<String> {
-    all.iter().map(|desired| format!("{} {}", desired.name.0.as_str(), desired.name.1)).collect()
-}
-
 fn site() -> Site {
     Site { uid: "uid-of-eu".into(), control_plane: "uid-of-kcp".into() }
 }
