@@ -822,13 +822,13 @@ impl Stores {
     }
 
     /// Stores the current state of an object in another cluster; `None` if it is gone.
-    pub(crate) fn set_object_elsewhere(&self, place: &Key, name: ObjectName, object: Option<Arc<LiveObject>>) {
+    pub(crate) fn set_object_elsewhere(&self, place: &Key, name: &ObjectName, object: Option<Arc<LiveObject>>) {
         let mut tables = self.tables();
         let Some(cluster) = tables.other_clusters.get_mut(place) else { return };
         let after = object.clone();
         let before = match object {
             Some(object) => cluster.objects.insert(name.clone(), object),
-            None => cluster.objects.remove(&name),
+            None => cluster.objects.remove(name),
         };
         if !cluster.unlisted.is_empty() {
             return;

@@ -215,8 +215,8 @@ fn watch(
     let cluster = Arc::clone(cluster);
     let (stores, place) = (stores.clone(), place.clone());
     let on_change = move |change: Change<LiveObject>| match change {
-        Change::Set { key, new, .. } => stores.set_object_elsewhere(&place, (kind, key.name().to_owned()), Some(new)),
-        Change::Gone { key, .. } => stores.set_object_elsewhere(&place, (kind, key.name().to_owned()), None),
+        Change::Set { key, new, .. } => stores.set_object_elsewhere(&place, &(kind, key.name().to_owned()), Some(new)),
+        Change::Gone { key, .. } => stores.set_object_elsewhere(&place, &(kind, key.name().to_owned()), None),
         Change::Synced => stores.listed_elsewhere(&place, kind),
         // Such an object is read before it is written.
         Change::Unreadable { .. } | Change::Cleared { .. } | Change::NotServed | Change::Served => {}
