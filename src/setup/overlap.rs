@@ -2,7 +2,7 @@
 //! [`tidegate_core::plan::setup::overlap`], and says which certificates must wait.
 //!
 //! The pass over the resource that has a CA decides, and writes the trust Secret. The passes over all others follow it.
-//! While nothing is being replaced, this reads nothing but each CA once.
+//! While nothing is being replaced, this reads each CA, and what it has signed, once after the start of the process.
 
 use std::collections::{BTreeMap, BTreeSet};
 
