@@ -478,6 +478,8 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
         ));
         let shared = Arc::clone(context);
         tasks.spawn(async move { setup::operator::follow(&shared.kcp, &shared.stores).await });
+        let shared = Arc::clone(context);
+        tasks.spawn(async move { setup::place::follow(&shared.kcp, &shared.stores).await });
     }
     watches.extend(context.components.secrets().into_iter().map(|key| feed::registry_secret(context, key)));
     for watch in watches {

@@ -79,6 +79,8 @@ pub struct Observed {
 pub struct SetupSeries {
     /// How many there are, by kind and state.
     pub states: BTreeMap<(&'static str, &'static str), usize>,
+    /// How many other clusters there are, by state.
+    pub clusters: BTreeMap<&'static str, usize>,
     /// The gauges that kcp-operator exports for each; `None` without `--kcp-operator-metrics`.
     pub upstream: Option<Vec<SetupResourceSeries>>,
 }
@@ -598,6 +600,11 @@ fn register_setup(registry: &mut Registry, setup: &SetupSeries) {
         states.get_or_create(&KindStateLabels { kind, state }).set(i64::try_from(number).unwrap_or(i64::MAX));
     }
     registry.register("tidegate_kcp_resources", "Resources of kcp landscapes, by kind and state", states);
+    let clusters = Family::<StateLabels, Gauge>::default();
+    for (&state, &number) in &setup.clusters {
+        clusters.get_or_create(&StateLabels { state }).set(i64::try_from(number).unwrap_or(i64::MAX));
+    }
+    registry.register("tidegate_kcp_clusters", "Other clusters of kcp landscapes, by state", clusters);
     if let Some(resources) = &setup.upstream {
         register_kcp_operator(registry, resources);
     }

@@ -28,6 +28,7 @@ mod leave;
 pub(crate) mod object;
 pub(crate) mod operator;
 mod overlap;
+pub(crate) mod place;
 mod state;
 mod status;
 
@@ -221,10 +222,17 @@ impl SetupPass<'_> {
         };
         if compares_all {
             context.memory.forget(key.namespace(), known.wanted.iter());
+            context.memory.forget_elsewhere(key.namespace(), known.wanted.iter());
             known.verified.clear();
         }
-        let outcomes = self.work(&known, &mut observed).await?;
+        let elsewhere = planned.as_ref().ok().and_then(|_| self.elsewhere(&mut known));
+        let mut outcomes = self.work(&known, &mut observed).await?;
         self.remember(&known, &observed, &outcomes);
+        let own_plan = planned.as_ref().ok().filter(|_| !self.is_forbidden());
+        let placement = self.place(elsewhere, own_plan, &known, &mut observed, &mut outcomes).await?;
+        if placement.is_asked {
+            return Ok(Finish::Done);
+        }
         let inside = self.grant(&mut observed, compares_all).await?;
         let facts = Facts {
             kind,
@@ -235,10 +243,11 @@ impl SetupPass<'_> {
             problems: &problems,
             outcomes: &outcomes,
             failures: &failures,
-            live: &known.live,
+            live: known.around(),
             issuance: context.issuance,
             inside: &inside,
             replaced: &overlaps.sentences,
+            placement: &placement,
             leaving: None,
         };
         let moved = !observed.applied.is_empty() || !observed.deleted.is_empty();
@@ -261,7 +270,8 @@ impl SetupPass<'_> {
         // The pass over the resource that has the CA may find that nothing is in use of a former one.
         let held = (!known.held.is_empty()).then_some((HELD_RETRY, Trigger::Retry));
         let ending = overlaps.until.map(|until| (soon(until, known.now), Trigger::Retry));
-        let all = [refused, unsaid, unseen, renewal, again, held, ending];
+        let unplaced = placement.is_retried().then_some((place::RETRY, Trigger::Retry));
+        let all = [refused, unsaid, unseen, renewal, again, held, ending, unplaced];
         let first = all.into_iter().flatten().min_by_key(|(after, _)| *after);
         Ok(first.map_or(Finish::Done, |(after, trigger)| Finish::After(after, trigger)))
     }
@@ -279,9 +289,18 @@ impl SetupPass<'_> {
         let waits = leave::waits(resources, kind, key, definition);
         // Others wake it when they go, and nothing inside kcp does.
         let is_retried = waits.is_none();
+        let mut placement = self.unlisted();
+        if placement.is_asked {
+            return Ok(Finish::Done);
+        }
+        let waits = waits.or_else(|| placement.state.clone().and_then(Result::err));
         let waits = match waits {
             Some(waits) => Some(waits),
             None => self.clean_up(&mut observed).await?,
+        };
+        let waits = match waits {
+            Some(waits) => Some(waits),
+            None => self.leave_elsewhere(&mut placement).await?,
         };
         let is_retried = is_retried && waits.is_some();
         let mut known = self.nothing();
@@ -308,10 +327,11 @@ impl SetupPass<'_> {
             problems: &[],
             outcomes: &outcomes,
             failures: &[],
-            live: &known.live,
+            live: known.around(),
             issuance: context.issuance,
             inside: &inside,
             replaced: &[],
+            placement: &placement,
             leaving: Some(&leaving),
         };
         self.report(&facts, false).await?;
@@ -324,12 +344,8 @@ impl SetupPass<'_> {
         kubeconfig.provisioned().map(str::to_owned)
     }
 
-    /// Whether nothing may be made of the resource: its user is one with which parts of kcp trust each other, or its
-    /// objects belong into another cluster.
+    /// Whether nothing may be made of the resource: its user is one with which parts of kcp trust each other.
     fn is_forbidden(&self) -> bool {
-        if landscape::annotation(self.metadata, annotation::CLUSTER).is_some() {
-            return true;
-        }
         let kubeconfig = self.resources.kubeconfigs.get(self.key).filter(|_| self.kind == Kind::Kubeconfig);
         kubeconfig.is_some_and(|found| plan::is_reserved_user(&found.spec.username))
     }
@@ -337,10 +353,15 @@ impl SetupPass<'_> {
     /// Whether the root CA behind the resource is self-signed. As long as its Secret cannot be read, what was made of
     /// it says so: nothing changes because the Secret is missing.
     async fn chained(&self, observed: &mut Observed) -> Result<KnownOfCluster, Error> {
-        let SetupPass { context, resources, kind, key, .. } = *self;
+        self.chained_of(self.kind, self.key, observed).await
+    }
+
+    /// The same for another resource of the namespace.
+    async fn chained_of(&self, kind: Kind, key: &Key, observed: &mut Observed) -> Result<KnownOfCluster, Error> {
+        let SetupPass { context, resources, .. } = *self;
         let Some((root, ca)) = resources.root_of(kind, key) else { return Ok(KnownOfCluster::default()) };
         let (namespace, name) = (key.namespace(), (ObjectKind::Secret, ca));
-        context.stores.add_setup_need((kind, key), &name);
+        context.stores.add_setup_need((self.kind, self.key), &name);
         let live = context.stores.setup_objects(namespace, "", &BTreeSet::from([name.clone()]));
         self.learn_all(std::iter::once(&name), &live, observed).await?;
         let known = context.memory.content(namespace, &name).filter(|_| live.contains_key(&name));
@@ -375,6 +396,8 @@ impl SetupPass<'_> {
         Known {
             namespace: namespace.to_owned(),
             mark,
+            place: None,
+            around: Some(self.around(&live)),
             live,
             verified: BTreeMap::new(),
             desired: Vec::new(),
@@ -416,7 +439,9 @@ impl SetupPass<'_> {
         let known = Known {
             namespace: namespace.to_owned(),
             mark,
+            place: None,
             verified: context.memory.verified(namespace, wanted.iter()),
+            around: Some(self.around(&live)),
             live,
             desired,
             definition,
@@ -482,39 +507,56 @@ impl SetupPass<'_> {
         Ok(found)
     }
 
-    /// Works until there is nothing more to do, and returns what became of each object.
+    /// Works in the control plane until there is nothing more to do, and returns what became of each object.
     async fn work(&self, known: &Known, observed: &mut Observed) -> Result<Vec<(ObjectName, Outcome)>, Error> {
-        let SetupContext { kcp, memory, .. } = self.context;
-        let namespace = self.key.namespace();
+        self.work_in(self.context.kcp, known, observed).await.map_err(|failed| failed.error)
+    }
+
+    /// Works in a cluster until there is nothing more to do, and returns what became of each object. What a resource
+    /// refers to is read in the control plane.
+    async fn work_in(
+        &self,
+        cluster: &Cluster,
+        known: &Known,
+        observed: &mut Observed,
+    ) -> Result<Vec<(ObjectName, Outcome)>, place::Failed> {
+        let memory = self.context.memory;
+        let (namespace, scope) = (self.key.namespace(), known.scope());
+        let is_elsewhere = known.place.is_some();
+        let failed = |error: Error| place::Failed { error, is_elsewhere };
         loop {
             match decide::next(known, observed) {
                 Next::End(outcomes) => return Ok(outcomes),
-                Next::Do(Act::Learn(name)) => self.learn(&name, observed).await?,
+                Next::Do(Act::Learn(name)) => {
+                    let learned = self.learn(&name, observed).await;
+                    learned.map_err(|error| place::Failed { error, is_elsewhere: false })?;
+                }
+                Next::Do(Act::Read(name)) if is_elsewhere => {
+                    let found = enact::read(cluster, namespace, &name).await.map_err(failed)?;
+                    observed.found.insert(name, found);
+                }
                 Next::Do(Act::Read(name)) => {
-                    let found = self.read(&name, observed).await?;
+                    let found = self.read(&name, observed).await.map_err(failed)?;
                     observed.found.insert(name, found);
                 }
                 Next::Do(Act::Apply(name, object, digest, on_conflict)) => {
-                    let applied = enact::apply(kcp, self.cause, &name, &object, on_conflict).await?;
+                    let applied =
+                        enact::apply(cluster, self.cause, &name, &object, on_conflict).await.map_err(failed)?;
                     if let Ok(version) = &applied {
                         let version = Arc::clone(version);
                         // The object did not exist before, so its content is what Tidegate applied.
                         let is_new = matches!(observed.found.get(&name), Some(None));
-                        if name.0.is_input() && is_new {
+                        if name.0.is_input() && is_new && !is_elsewhere {
                             let content = content::known_of(&object, &version);
                             memory.set_content(namespace, &name, Some(content));
                         }
-                        memory.verify(
-                            namespace,
-                            &name,
-                            Verified { digest, version, is_shown: false, since: known.now },
-                        );
+                        memory.verify(&scope, &name, Verified { digest, version, is_shown: false, since: known.now });
                     }
                     observed.applied.insert(name, applied.map(drop));
                 }
                 Next::Do(Act::Delete(name, live)) => {
-                    enact::delete(kcp, self.cause, namespace, &name, &live).await?;
-                    memory.forget(namespace, std::iter::once(&name));
+                    enact::delete(cluster, self.cause, namespace, &name, &live).await.map_err(failed)?;
+                    memory.forget(&scope, std::iter::once(&name));
                     observed.deleted.insert(name);
                 }
             }
@@ -535,7 +577,7 @@ impl SetupPass<'_> {
                     continue;
                 };
                 let verified = Verified { digest, version, is_shown, since: known.now };
-                self.context.memory.verify(self.key.namespace(), name, verified);
+                self.context.memory.verify(&known.scope(), name, verified);
             }
         }
     }
@@ -552,6 +594,7 @@ impl SetupPass<'_> {
         let before = self.resources.status(kind, key);
         if before == status {
             memory.said(kind, key);
+            memory.set_places(kind, key, facts.placement.places.clone());
             return Ok(None);
         }
         if status::is_under_way(facts, &before, &status)
@@ -561,6 +604,7 @@ impl SetupPass<'_> {
         }
         memory.said(kind, key);
         enact::report(kcp, self.cause, kind, key, &status).await?;
+        memory.set_places(kind, key, facts.placement.places.clone());
         Ok(None)
     }
 

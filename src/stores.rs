@@ -81,6 +81,7 @@ struct Shared {
     local_sources: watch::Sender<Option<String>>,
     /// kcp-operator, while it runs. Only its start and its end are reported.
     kcp_operator: watch::Sender<Option<Running>>,
+    cluster_secrets: watch::Sender<ClusterSecrets>,
 }
 
 /// The watched kinds.
@@ -185,9 +186,45 @@ pub struct Tables {
     /// The objects that each resource depends on, and the other way round.
     setup_needs: BTreeMap<(setup::Kind, Key), BTreeSet<ObjectName>>,
     setup_users: BTreeMap<(ObjectKind, Key), BTreeSet<(setup::Kind, Key)>>,
+    /// Other clusters, by the namespace of their Secret and their name.
+    other_clusters: BTreeMap<Key, OtherCluster>,
     /// The Leases of kcp-operator.
     kcp_operator: Leases,
 }
+
+/// Another cluster, with objects of kcp landscapes.
+#[derive(Clone, Debug)]
+pub(crate) struct OtherCluster {
+    /// Whether it is known which cluster it is.
+    pub(crate) identity: Identity,
+    /// Why it cannot be reached now: one sentence.
+    pub(crate) outage: Option<String>,
+    /// The kinds whose objects are not listed yet.
+    pub(crate) unlisted: BTreeSet<ObjectKind>,
+    /// Its objects of this control plane.
+    pub(crate) objects: LiveObjects,
+}
+
+/// Which cluster another cluster is.
+#[derive(Clone, Debug)]
+pub(crate) enum Identity {
+    /// It has not answered yet.
+    Asked,
+    /// Its Secret cannot be used, or it is the control plane: one sentence.
+    Refused(String),
+    /// It is known.
+    Known {
+        /// The connection.
+        cluster: Arc<Cluster>,
+        /// The UID of its namespace `kube-system`.
+        uid: Arc<str>,
+        /// The UID of the control plane.
+        control_plane: Arc<str>,
+    },
+}
+
+/// The Secrets with kubeconfigs of other clusters, by namespace and cluster: their names and versions.
+pub(crate) type ClusterSecrets = BTreeMap<Key, BTreeMap<String, Arc<str>>>;
 
 /// A GitSource and its origin.
 #[derive(Clone, Debug)]
@@ -309,6 +346,7 @@ impl Stores {
             definitions: Definitions::default(),
             local_sources: watch::channel(None).0,
             kcp_operator: watch::channel(None).0,
+            cluster_secrets: watch::channel(ClusterSecrets::new()).0,
         }))
     }
 
@@ -641,6 +679,10 @@ impl Stores {
             Some((key.namespace().to_owned(), mark))
         };
         let after = mark(object.as_ref());
+        if kind == ObjectKind::Secret {
+            let before = tables.setup_objects.get(&(kind, key.clone()));
+            self.note_cluster_secret(key, before.map(|found| &**found), object.as_deref());
+        }
         let before = match object {
             Some(object) => tables.setup_objects.insert((kind, key.clone()), object),
             None => tables.setup_objects.remove(&(kind, key.clone())),
@@ -651,6 +693,161 @@ impl Stores {
         let marks = before.iter().chain(&after).map(|(namespace, mark)| (namespace.clone(), mark.to_string()));
         concerned.extend(marks.filter_map(|mark| tables.setup_by_mark.get(&mark).cloned()));
         reindex(&mut tables.setup_marked, &name, before, after);
+        if !concerned.is_empty() {
+            self.wake(&mut tables, &Change::SetupObject(concerned));
+        }
+    }
+
+    /// Notes that a Secret leads to another cluster, or does not any more.
+    fn note_cluster_secret(&self, secret: &Key, before: Option<&LiveObject>, after: Option<&LiveObject>) {
+        let place = |object: &LiveObject| Some(Key::new(secret.namespace(), object.cluster.as_deref()?));
+        let before = before.and_then(place);
+        let after = after.and_then(|after| Some((place(after)?, Arc::clone(&after.resource_version))));
+        if before.is_none() && after.is_none() {
+            return;
+        }
+        self.0.cluster_secrets.send_modify(|all| {
+            let former = before.and_then(|place| match all.entry(place) {
+                Entry::Occupied(secrets) => Some(secrets),
+                Entry::Vacant(_) => None,
+            });
+            if let Some(mut secrets) = former {
+                secrets.get_mut().remove(secret.name());
+                if secrets.get().is_empty() {
+                    secrets.remove();
+                }
+            }
+            if let Some((place, version)) = after {
+                all.entry(place).or_default().insert(secret.name().to_owned(), version);
+            }
+        });
+    }
+
+    /// The Secrets that lead to other clusters.
+    pub(crate) fn cluster_secrets(&self) -> watch::Receiver<ClusterSecrets> {
+        self.0.cluster_secrets.subscribe()
+    }
+
+    /// The other clusters to which Secrets of a namespace lead, by name.
+    pub(crate) fn other_clusters(&self, namespace: &str) -> Vec<(String, OtherCluster)> {
+        let secrets = self.0.cluster_secrets.borrow();
+        let mut names: BTreeSet<String> = secrets
+            .keys()
+            .filter(|place| place.namespace() == namespace)
+            .map(|place| place.name().to_owned())
+            .collect();
+        drop(secrets);
+        let tables = self.tables();
+        let known = tables.other_clusters.keys().filter(|place| place.namespace() == namespace);
+        names.extend(known.map(|place| place.name().to_owned()));
+        let found = |name: String| {
+            let found = tables.other_clusters.get(&Key::new(namespace, &name)).cloned();
+            (name, found.unwrap_or_else(OtherCluster::asked))
+        };
+        names.into_iter().map(found).collect()
+    }
+
+    /// The first kind whose objects in another cluster are not listed yet.
+    pub(crate) fn unlisted_elsewhere(&self, place: &Key) -> Option<ObjectKind> {
+        self.tables().other_clusters.get(place)?.unlisted.first().copied()
+    }
+
+    /// How many other clusters there are, by state.
+    pub(crate) fn count_other_clusters(&self) -> BTreeMap<&'static str, usize> {
+        let mut counts: BTreeMap<_, _> = ["reached", "refused", "unreached"].map(|state| (state, 0)).into();
+        for cluster in self.tables().other_clusters.values() {
+            *counts.entry(cluster.state()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// The Deployments of a namespace that are in the clusters which their resources ask for.
+    pub(crate) fn deployments_elsewhere(&self, namespace: &str) -> LiveObjects {
+        let tables = self.tables();
+        let mut found = LiveObjects::new();
+        for (place, cluster) in tables.other_clusters.iter().filter(|(place, _)| place.namespace() == namespace) {
+            let is_wanted = |live: &LiveObject| {
+                let mark = live.mark.as_deref().map(|mark| (namespace.to_owned(), mark.to_owned()));
+                let resource = mark.and_then(|mark| tables.setup_by_mark.get(&mark));
+                resource.is_some_and(|(kind, key)| tables.setup.cluster_of(*kind, key) == Some(place.name()))
+            };
+            let deployments = cluster.objects.iter().filter(|((kind, _), _)| *kind == ObjectKind::Deployment);
+            let wanted = deployments.filter(|(_, live)| is_wanted(live));
+            found.extend(wanted.map(|(name, live)| (name.clone(), Arc::clone(live))));
+        }
+        found
+    }
+
+    /// Stores which cluster another cluster is; its objects are not listed yet. `None` if no Secret leads to it.
+    pub(crate) fn set_other_cluster(&self, place: &Key, identity: Option<Identity>) {
+        let mut tables = self.tables();
+        match identity {
+            Some(identity) => {
+                tables.other_clusters.insert(place.clone(), OtherCluster { identity, ..OtherCluster::asked() });
+            }
+            None => _ = tables.other_clusters.remove(place),
+        }
+        self.wake_namespace(&mut tables, place.namespace());
+    }
+
+    /// Stores why another cluster cannot be reached; `None` once it can.
+    pub(crate) fn set_outage_elsewhere(&self, place: &Key, outage: Option<String>) {
+        let mut tables = self.tables();
+        let Some(cluster) = tables.other_clusters.get_mut(place) else { return };
+        cluster.outage = outage;
+        self.wake_namespace(&mut tables, place.namespace());
+    }
+
+    /// Wakes the resources of a namespace: what another cluster has of them may have changed.
+    fn wake_namespace(&self, tables: &mut Tables, namespace: &str) {
+        let concerned = tables.setup_of(namespace).into_iter().collect();
+        self.wake(tables, &Change::SetupObject(concerned));
+    }
+
+    /// Wakes the resources that are in another cluster, or that ask for it.
+    pub(crate) fn wake_placed(&self, place: &Key) {
+        let mut tables = self.tables();
+        let concerned = tables.placed_in(place);
+        self.wake(&mut tables, &Change::SetupObject(concerned));
+    }
+
+    /// Records that the objects of a kind in another cluster are listed.
+    pub(crate) fn listed_elsewhere(&self, place: &Key, kind: ObjectKind) {
+        let mut tables = self.tables();
+        let Some(cluster) = tables.other_clusters.get_mut(place) else { return };
+        cluster.unlisted.remove(&kind);
+        if cluster.unlisted.is_empty() {
+            self.wake_namespace(&mut tables, place.namespace());
+        }
+    }
+
+    /// Stores the current state of an object in another cluster; `None` if it is gone.
+    pub(crate) fn set_object_elsewhere(&self, place: &Key, name: ObjectName, object: Option<Arc<LiveObject>>) {
+        let mut tables = self.tables();
+        let Some(cluster) = tables.other_clusters.get_mut(place) else { return };
+        let after = object.clone();
+        let before = match object {
+            Some(object) => cluster.objects.insert(name.clone(), object),
+            None => cluster.objects.remove(&name),
+        };
+        if !cluster.unlisted.is_empty() {
+            return;
+        }
+        let marks = [before, after].into_iter().flatten().filter_map(|live| live.mark.clone());
+        let marks = marks.map(|mark| (place.namespace().to_owned(), mark.to_string()));
+        let mut concerned: BTreeSet<_> = marks.filter_map(|mark| tables.setup_by_mark.get(&mark).cloned()).collect();
+        let id = (name.0, Key::new(place.namespace(), &name.1));
+        let users = tables.setup_users.get(&id).into_iter().flatten();
+        match name.0 {
+            // Others wait for Deployments, and the copies are theirs who mount them.
+            ObjectKind::Deployment => concerned.extend(users.cloned()),
+            ObjectKind::Secret | ObjectKind::ConfigMap => {
+                let placed =
+                    |resource: &&(setup::Kind, Key)| tables.setup.cluster_of(resource.0, &resource.1).is_some();
+                concerned.extend(users.filter(placed).cloned());
+            }
+            ObjectKind::Issuer | ObjectKind::Certificate | ObjectKind::Service | ObjectKind::PodDisruptionBudget => {}
+        }
         if !concerned.is_empty() {
             self.wake(&mut tables, &Change::SetupObject(concerned));
         }
@@ -1196,6 +1393,12 @@ impl Tables {
         own.map(|(kind, key)| (kind, key.clone())).collect()
     }
 
+    /// The resources that ask for another cluster.
+    fn placed_in(&self, place: &Key) -> BTreeSet<(setup::Kind, Key)> {
+        let placed = self.setup.placed_in(place.namespace(), place.name());
+        placed.map(|(kind, key)| (kind, key.clone())).collect()
+    }
+
     fn set_setup_needs(&mut self, (kind, key): (setup::Kind, &Key), needs: BTreeSet<ObjectName>) {
         let (resource, namespace) = ((kind, key.clone()), key.namespace());
         let before = self.setup_needs.remove(&resource).unwrap_or_default();
@@ -1281,6 +1484,24 @@ pub(crate) fn template_of(manifest: &Manifest) -> Option<Key> {
 pub fn kyma_of(metadata: &ObjectMeta) -> Option<Key> {
     let name = landscape::label(metadata, names::label::KYMA_NAME)?;
     Some(Key::new(metadata.namespace.as_deref().unwrap_or_default(), name))
+}
+
+// === impl OtherCluster ===
+
+impl OtherCluster {
+    fn asked() -> OtherCluster {
+        let unlisted = ObjectKind::PLACED.into_iter().collect();
+        OtherCluster { identity: Identity::Asked, outage: None, unlisted, objects: LiveObjects::new() }
+    }
+
+    /// Its state in metrics.
+    fn state(&self) -> &'static str {
+        match self.identity {
+            Identity::Refused(_) => "refused",
+            Identity::Known { .. } if self.outage.is_none() && self.unlisted.is_empty() => "reached",
+            Identity::Known { .. } | Identity::Asked => "unreached",
+        }
+    }
 }
 
 // === impl Stored ===

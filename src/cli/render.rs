@@ -102,6 +102,8 @@ struct Later {
 #[serde(rename_all = "camelCase")]
 struct Waiting {
     target: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<String>,
     object: String,
     waits_for: Vec<Value>,
 }
@@ -188,7 +190,11 @@ impl<W: io::Write> Writer for Yaml<W> {
     }
 
     fn write(&mut self, target: &TargetName, rendered: &Rendered, value: &Value) -> io::Result<()> {
-        writeln!(self.0, "---\n# target: {target}\n# from: {}", rendered.from())?;
+        writeln!(self.0, "---\n# target: {target}")?;
+        if let Some(cluster) = &rendered.cluster {
+            writeln!(self.0, "# cluster: {cluster}")?;
+        }
+        writeln!(self.0, "# from: {}", rendered.from())?;
         self.0.write_all(yaml::to_string(value).as_bytes())
     }
 
@@ -231,7 +237,8 @@ impl<W: io::Write> Writer for Json<W> {
         }
         if !rendered.waits_for.is_empty() {
             let (target, object) = (target.to_string(), rendered.object.id().to_string());
-            self.gates.push(&Waiting { target, object, waits_for: rendered.waits_for.clone() })?;
+            let (cluster, waits_for) = (rendered.cluster.clone(), rendered.waits_for.clone());
+            self.gates.push(&Waiting { target, cluster, object, waits_for })?;
         }
         Ok(())
     }

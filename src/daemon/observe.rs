@@ -11,8 +11,7 @@ use tidegate_core::{
         setup,
         shared::Condition,
     },
-    conditions,
-    landscape::{self, setup::Resources},
+    conditions, landscape,
     overview::{Overview, SetupLine, SourceLine, SubjectState},
     plan::is_mandatory,
 };
@@ -27,6 +26,7 @@ use crate::{
     },
     observe::Observation,
     source::registry::SourceRegistry,
+    stores::Stores,
 };
 
 /// The conditions that kcp-operator does not have begin with this.
@@ -98,7 +98,7 @@ impl Observer {
                 .observation
                 .as_ref()
                 .map(|observation: &Observation| observation.series((self.missing)().len())),
-            setup: self.kcp_landscapes.as_ref().map(|asked| setup_series(&context.stores.setup(), *asked)),
+            setup: self.kcp_landscapes.as_ref().map(|asked| setup_series(&context.stores, *asked)),
         }
     }
 
@@ -115,7 +115,8 @@ impl Observer {
 }
 
 /// The series of kcp landscapes. Each kind has one for each state, because alerts need them.
-fn setup_series(resources: &Resources, gauges: KcpOperatorGauges) -> SetupSeries {
+fn setup_series(stores: &Stores, gauges: KcpOperatorGauges) -> SetupSeries {
+    let resources = stores.setup();
     let word = |state: SubjectState| match state {
         SubjectState::Wrong => "wrong",
         SubjectState::Waiting => "waiting",
@@ -155,7 +156,8 @@ fn setup_series(resources: &Resources, gauges: KcpOperatorGauges) -> SetupSeries
             conditions: conditions.iter().filter(is_exported).map(value).collect(),
         });
     }
-    SetupSeries { states, upstream: (gauges == KcpOperatorGauges::Served).then_some(upstream) }
+    let clusters = stores.count_other_clusters();
+    SetupSeries { states, clusters, upstream: (gauges == KcpOperatorGauges::Served).then_some(upstream) }
 }
 
 fn series(kyma: &Kyma) -> KymaSeries {

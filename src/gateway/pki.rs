@@ -99,6 +99,11 @@ pub(crate) fn is_self_signed(certificate: &Authority) -> bool {
     certificate.issuer().as_raw() == certificate.subject().as_raw() && certificate.verify_signature(None).is_ok()
 }
 
+/// Whether a certificate is that of a CA.
+pub(crate) fn is_authority(certificate: &Authority) -> bool {
+    X509Certificate::from_der(&certificate.der).is_ok_and(|(_, certificate)| certificate.is_ca())
+}
+
 /// Whether a CA has signed a certificate, or is that certificate.
 pub fn is_of(certificate: &Authority, authority: &Authority) -> bool {
     if certificate.der == authority.der {

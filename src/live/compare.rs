@@ -271,9 +271,8 @@ impl<'a> Comparer<'a> {
                 definition.map(|one| Context::of_definition(&wish.gvk, one.value())).unwrap_or_default()
             }
             // The daemon's own kinds have no immutable fields.
-            (ClusterName::Kcp | ClusterName::Workspace { .. }, _) | (ClusterName::Runtime(_), None) => {
-                Context::default()
-            }
+            (ClusterName::Kcp | ClusterName::Placed(_) | ClusterName::Workspace { .. }, _)
+            | (ClusterName::Runtime(_), None) => Context::default(),
         };
         let immutable = immutable::over_live(&wish.gvk, live.value(), desired, &context);
         Ok(Some(Arc::new(immutable.iter().fold(differs, Differs::refused))))

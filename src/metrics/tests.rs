@@ -85,6 +85,7 @@ fn the_text_is_what_dashboards_of_lifecycle_manager_read() {
         }),
         setup: Some(SetupSeries {
             states: [(("Shard", "well"), 20), (("Shard", "wrong"), 1)].into(),
+            clusters: [("reached", 2), ("refused", 0), ("unreached", 1)].into(),
             upstream: Some(setup::Kind::ALL.map(resource).into()),
         }),
     };
@@ -107,10 +108,11 @@ fn the_gauges_of_kcp_operator_are_there_only_if_they_are_asked_for() {
     let metrics = Metrics::default();
     let states = BTreeMap::from([(("RootShard", "well"), 1)]);
     let text = |upstream| {
-        let setup = Some(SetupSeries { states: states.clone(), upstream });
+        let setup = Some(SetupSeries { states: states.clone(), clusters: BTreeMap::from([("reached", 2)]), upstream });
         metrics.render(&Observed { setup, ..Observed::default() })
     };
     let own = "tidegate_kcp_resources{kind=\"RootShard\",state=\"well\"} 1\n";
+    assert!(text(None).contains("tidegate_kcp_clusters{state=\"reached\"} 2\n"), "{}", text(None));
     assert!(text(None).contains(own) && !text(None).contains("kcp_operator_"));
     let all = text(Some(vec![resource(setup::Kind::Shard)]));
     for line in [

@@ -1,6 +1,8 @@
 //! The values of Secrets that are made of others: bundles of CAs, and kubeconfigs of users. Pure; no sentence quotes a
 //! value.
 
+use std::collections::BTreeSet;
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
 use tidegate_core::{
@@ -88,6 +90,22 @@ pub(super) fn set(object: &mut Object, value: Vec<u8>) {
     data.values_mut().for_each(|entry| *entry = value.clone());
 }
 
+/// Adds the values of these keys to a copy of their Secret or ConfigMap.
+pub(super) fn copy(object: &mut Object, values: &Values, keys: &[String]) {
+    let is_secret = &*object.gvk().kind == "Secret";
+    let (mut data, mut binary) = (Map::new(), Map::new());
+    for (key, value) in values.iter().filter(|(key, _)| keys.contains(key)) {
+        match str::from_utf8(value) {
+            _ if is_secret => _ = data.insert(key.clone(), STANDARD.encode(value).into()),
+            Ok(text) => _ = data.insert(key.clone(), text.into()),
+            Err(_) => _ = binary.insert(key.clone(), STANDARD.encode(value).into()),
+        }
+    }
+    for (field, values) in [("data", data), ("binaryData", binary)].into_iter().filter(|(_, all)| !all.is_empty()) {
+        object.map_mut().insert(field.to_owned(), values.into());
+    }
+}
+
 /// The values of a Secret or ConfigMap.
 pub(super) fn values(object: &Object) -> Values {
     let nothing = Map::new();
@@ -115,6 +133,8 @@ pub(super) fn known(resource_version: &str, values: &Values) -> KnownContent {
         above: readable(values, CA),
         note: None,
         former: None,
+        private: values.iter().filter(|(_, value)| has_private_key(value)).map(|(key, _)| key.clone()).collect(),
+        authorities: authorities(values),
     }
 }
 
@@ -148,6 +168,31 @@ fn inline(values: &Values) -> Vec<Authority> {
         }
     }
     all
+}
+
+fn has_private_key(value: &[u8]) -> bool {
+    const END: &[u8] = b"PRIVATE KEY-----";
+    value.windows(END.len()).any(|part| part == END)
+}
+
+/// The keys with the private key of a CA: its certificate is beside it, in the value itself or under a key with the
+/// same stem. If no key has the same stem, any certificate of a CA in the Secret counts.
+fn authorities(values: &Values) -> BTreeSet<String> {
+    let stem = |key: &str| key.rsplit_once('.').map_or(key, |(stem, _)| stem).to_owned();
+    let is_authority = |value: &[u8]| pki::read_first(value).is_ok_and(|first| pki::is_authority(&first));
+    let is_of_authority = |key: &str| {
+        let certificates: Vec<(&String, &Vec<u8>)> =
+            values.iter().filter(|(_, value)| pki::read_first(value).is_ok()).collect();
+        let is_beside = |(other, _): &&(&String, &Vec<u8>)| stem(other) == stem(key);
+        let beside: Vec<_> = certificates.iter().filter(is_beside).collect();
+        if beside.is_empty() {
+            certificates.iter().any(|(_, value)| is_authority(value))
+        } else {
+            beside.iter().any(|(_, value)| is_authority(value))
+        }
+    };
+    let keys = values.iter().filter(|(_, value)| has_private_key(value)).map(|(key, _)| key);
+    keys.filter(|key| is_of_authority(key)).cloned().collect()
 }
 
 #[cfg(test)]

@@ -118,7 +118,7 @@ pub(super) fn next(known: &Known, observed: &Observed) -> Next {
         return Next::End(outcomes);
     }
     for (name, live) in doomed(known) {
-        match leave(&known.live, observed, &name, &live) {
+        match leave(known, observed, &name, &live) {
             Ok(outcome) => outcomes.push((name, outcome)),
             Err(act) => return Next::Do(act),
         }
@@ -152,19 +152,26 @@ pub(super) fn target(known: &Known, desired: &Desired, is_adopted: bool) -> Opti
 }
 
 /// What happens to an object that shall not exist any more.
-fn leave(live: &LiveObjects, observed: &Observed, name: &ObjectName, object: &Arc<LiveObject>) -> Result<Outcome, Act> {
+fn leave(known: &Known, observed: &Observed, name: &ObjectName, object: &Arc<LiveObject>) -> Result<Outcome, Act> {
     // While its Certificate exists, cert-manager would make it again.
-    let has_certificate = name.0 == ObjectKind::Secret && live.contains_key(&(ObjectKind::Certificate, name.1.clone()));
+    let has_certificate =
+        name.0 == ObjectKind::Secret && known.live.contains_key(&(ObjectKind::Certificate, name.1.clone()));
     if object.is_terminating || has_certificate || observed.deleted.contains(name) {
         return Ok(Outcome::Leaves);
     }
-    if is_pruned(name, object) { Err(Act::Delete(name.clone(), Arc::clone(object))) } else { Ok(Outcome::Stays) }
+    // A copy has a key that exists elsewhere.
+    let is_copy = known.place.is_some() && object.prune.is_none();
+    if is_copy || is_pruned(name, object) {
+        Err(Act::Delete(name.clone(), Arc::clone(object)))
+    } else {
+        Ok(Outcome::Stays)
+    }
 }
 
 /// What became of a desired object, or what to do next with it.
 fn decide(known: &Known, observed: &Observed, desired: &Desired) -> Result<Outcome, Act> {
     let live = known.live.get(&desired.name);
-    let waits = waits(known.issuance, &desired.gates, live.is_some(), &known.live, &observed.keys);
+    let waits = waits(known.issuance, &desired.gates, live.is_some(), known.around(), &observed.keys);
     if !waits.is_empty() {
         return Ok(Outcome::Waits(waits));
     }
@@ -222,7 +229,20 @@ fn decide(known: &Known, observed: &Observed, desired: &Desired) -> Result<Outco
 /// Why an object that was read is not written: one sentence. `None` if it may be.
 fn refusal(known: &Known, found: &Object) -> Option<String> {
     let (kind, name) = (found.gvk().kind, found.name());
+    let control_plane = known.place.as_ref().map(|place| &*place.control_plane);
+    let may_adopt = known.may_adopt || found.annotation(annotation::ADOPT) == Some("true");
     let whose = match found.label(label::SETUP) {
+        Some(mark) if found.label(label::CONTROL_PLANE) != control_plane => {
+            return (!may_adopt).then(|| {
+                format!(
+                    "{kind} {name} belongs to {mark} of another control plane: use another namespace or cluster, or \
+                     let Tidegate take it over with `kubectl annotate {} -n {} {name} {}=true`",
+                    kind.to_lowercase(),
+                    known.namespace,
+                    annotation::ADOPT
+                )
+            });
+        }
         Some(mark) if mark == known.mark => return None,
         Some(mark) => {
             return Some(format!(
@@ -238,7 +258,7 @@ fn refusal(known: &Known, found: &Object) -> Option<String> {
              `ownerReferences`"
         ));
     }
-    if known.may_adopt || found.annotation(annotation::ADOPT) == Some("true") {
+    if may_adopt {
         return None;
     }
     let (plural, namespace) = (kind.to_lowercase(), &known.namespace);
@@ -282,6 +302,10 @@ fn complete(
                 Err(sentence) => return Ok(Err(sentence)),
             }
         }
+        Origin::Copied(keys) => match observed.values.get(&desired.name) {
+            Some(values) => content::copy(&mut object, values, keys),
+            None => return Err(desired.name.clone()),
+        },
         Origin::Issued(request) => {
             let ca = request.ca.as_deref().map(secret);
             if let Some(unread) = ca.as_ref().filter(|name| !observed.values.contains_key(*name)) {

@@ -375,7 +375,7 @@ impl SetupPass<'_> {
         let SetupPass { context, resources, key, metadata, .. } = *self;
         let route = resources.route_of_shard(key).map_err(|problem| Failed::waits(sentence(&problem)))?;
         let own = (ObjectKind::Deployment, route.deployment.clone());
-        let live = context.stores.setup_objects(key.namespace(), "", &BTreeSet::from([own.clone()]));
+        let live = self.around(&context.stores.setup_objects(key.namespace(), "", &BTreeSet::from([own.clone()])));
         let is_forced = landscape::annotation(metadata, annotation::FORCE_REMOVAL) == Some("true");
         let root = resources.route_of_root_shard(&route.root).map_err(|problem| Failed::waits(sentence(&problem)))?;
         if !live.contains_key(&own) {
@@ -466,7 +466,7 @@ impl SetupPass<'_> {
         needs.iter().for_each(|need| context.stores.add_setup_need((kind, key), need));
         let live = context.stores.setup_objects(key.namespace(), "", &needs);
         let gate = Gate::Deployment { name: route.deployment.clone(), is_up: true };
-        if let Some(sentence) = deployment(&gate, &live) {
+        if let Some(sentence) = deployment(&gate, &self.around(&live)) {
             return Err(Failed::waits(sentence));
         }
         // One without the label of the RootShard is not Tidegate's.

@@ -3,7 +3,10 @@
 //! An object bears the label `tidegate.dev/setup` of its resource. Secrets and ConfigMaps are kept whether they bear it
 //! or not, because a resource may name those of users.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
 use kube::core::{DynamicObject, PartialObjectMeta};
@@ -42,6 +45,12 @@ pub enum ObjectKind {
 pub struct LiveObject {
     /// The label of its resource, if it has one.
     pub mark: Option<Arc<str>>,
+    /// The control plane that made it, if it is in another cluster.
+    pub control_plane: Option<Arc<str>>,
+    /// The UID of its resource, if it is in another cluster.
+    pub owner: Option<Arc<str>>,
+    /// The Secrets and ConfigMaps that the pods of a Deployment mount.
+    pub mounts: BTreeSet<(ObjectKind, String)>,
     /// Its UID.
     pub uid: Arc<str>,
     /// Its resource version.
@@ -58,6 +67,8 @@ pub struct LiveObject {
     pub is_terminating: bool,
     /// The digest of the keys that all pods of a Deployment mount; `None` while they may differ.
     pub mounted: Option<Arc<str>>,
+    /// The name of the cluster to which its kubeconfig leads, if a label says so.
+    pub cluster: Option<Arc<str>>,
     /// What its status says.
     pub state: ObjectState,
 }
@@ -106,6 +117,23 @@ impl ObjectKind {
         ObjectKind::Service,
         ObjectKind::PodDisruptionBudget,
     ];
+
+    /// Those that can be in another cluster, where the pods are.
+    pub const PLACED: [ObjectKind; 5] = [
+        ObjectKind::Secret,
+        ObjectKind::ConfigMap,
+        ObjectKind::Deployment,
+        ObjectKind::Service,
+        ObjectKind::PodDisruptionBudget,
+    ];
+
+    /// Whether objects of this kind are where the pods are. Of Secrets and ConfigMaps, copies are.
+    pub(super) fn is_placed(self) -> bool {
+        match self {
+            ObjectKind::Deployment | ObjectKind::Service | ObjectKind::PodDisruptionBudget => true,
+            ObjectKind::Issuer | ObjectKind::Certificate | ObjectKind::Secret | ObjectKind::ConfigMap => false,
+        }
+    }
 
     /// The value of `kind`.
     pub fn as_str(self) -> &'static str {
@@ -230,7 +258,17 @@ impl LiveObject {
             | ObjectState::Issuer(_)
             | ObjectState::Issued(_) => None,
         };
-        LiveObject { mounted, ..LiveObject::new(kind, found.metadata, state) }
+        let mounts = if kind == ObjectKind::Deployment { mounts(&found.data) } else { BTreeSet::new() };
+        LiveObject { mounted, mounts, ..LiveObject::new(kind, found.metadata, state) }
+    }
+
+    /// As it is seen where it may be one of another control plane, which uses this cluster as a place for pods: then it
+    /// belongs to no resource here.
+    pub fn at_home(self) -> LiveObject {
+        match self.control_plane {
+            Some(_) => LiveObject { mark: None, ..self },
+            None => self,
+        }
     }
 
     /// The desired number of pods of a Deployment.
@@ -263,12 +301,16 @@ impl LiveObject {
         };
         LiveObject {
             mark: labels.get(label::SETUP).map(|mark| mark.as_str().into()),
+            control_plane: labels.get(label::CONTROL_PLANE).map(|uid| uid.as_str().into()),
+            owner: labels.get(label::OWNER).map(|uid| uid.as_str().into()),
+            mounts: BTreeSet::new(),
             version: kind.version(numbers, &labels, &annotations),
             digest: annotations.get(annotation::DIGEST).map(|digest| digest.as_str().into()),
             is_adopted: hold::is_adopted(|name| annotations.get(name).map(String::as_str)),
             prune,
             is_terminating: metadata.deletion_timestamp.is_some(),
             mounted: None,
+            cluster: labels.get(label::CLUSTER_NAME).map(|name| name.as_str().into()),
             state,
             uid: uid.into(),
             resource_version: resource_version.into(),
@@ -307,6 +349,16 @@ fn mounted(deployment: &Value) -> Option<Arc<str>> {
     let is_alone = number("replicas") == number("updatedReplicas") && number("terminatingReplicas") == 0;
     let annotations = &deployment["spec"]["template"]["metadata"]["annotations"];
     annotations[annotation::MOUNTS].as_str().filter(|_| is_alone).map(Arc::from)
+}
+
+/// The Secrets and ConfigMaps in the volumes of a Deployment.
+fn mounts(deployment: &Value) -> BTreeSet<(ObjectKind, String)> {
+    let volumes = deployment.pointer("/spec/template/spec/volumes").and_then(Value::as_array).into_iter().flatten();
+    let named = |volume: &Value| {
+        let secret = volume["secret"]["secretName"].as_str().map(|name| (ObjectKind::Secret, name.to_owned()));
+        secret.or_else(|| Some((ObjectKind::ConfigMap, volume["configMap"]["name"].as_str()?.to_owned())))
+    };
+    volumes.filter_map(named).collect()
 }
 
 /// Why a Certificate is not ready, if it is not.

@@ -24,12 +24,13 @@ use tidegate_process::ambient;
 
 use super::{
     SetupPass, decide,
-    object::ObjectKind,
+    object::{LiveObject, ObjectKind},
     state::{Desired, Issuance, KnownContent, LiveObjects, ObjectName, Observed, Origin},
 };
 use crate::{
     controller::events::{self, reason},
     gateway::pki,
+    stores::OtherCluster,
 };
 
 /// How many Secrets a sentence names.
@@ -285,6 +286,17 @@ impl SetupPass<'_> {
         Ok(cluster)
     }
 
+    /// Adds what was decided about the CAs and keys of the namespace, as the passes that decided it have written it.
+    pub(super) async fn with_trusts(
+        &self,
+        cluster: KnownOfCluster,
+        observed: &mut Observed,
+    ) -> Result<KnownOfCluster, Error> {
+        let all = self.resources.anchors(self.key.namespace());
+        let live = self.live_anchors(&all);
+        self.seen(&all, cluster, &live, observed).await
+    }
+
     /// Whether it is known that no former certificate of an anchor is in use.
     async fn is_settled(
         &self,
@@ -407,10 +419,11 @@ impl SetupPass<'_> {
             let needs_it = dependents.signed.get(name).is_some_and(|depth| *depth == 1 || lacks_sub_ca);
             needs_it && !lives(name) && !whole.authorities.contains(name)
         };
+        let around = self.around(&live);
         let mut gates = dependents
             .deployments
             .iter()
-            .filter(|(name, _)| live.contains_key(&(ObjectKind::Deployment, (*name).clone())));
+            .filter(|(name, _)| around.contains_key(&(ObjectKind::Deployment, (*name).clone())));
         let mut composed = dependents.composed.iter().filter(|(name, _)| live.contains_key(&secret(name)));
         let is_blocked = gates.any(|(_, gates)| gates.iter().filter_map(needed).any(is_missing))
             || composed.any(|(_, own)| own.certificate.as_deref().is_some_and(is_missing));
@@ -440,14 +453,33 @@ impl SetupPass<'_> {
             let trusted = trusted.iter().filter(|_| composed.has_anchor);
             trusted.chain(own).any(|one| !found.certificates.contains(one))
         };
+        let elsewhere = self.context.stores.deployments_elsewhere(self.key.namespace());
+        let unlisted = self.unlisted_deployments(&whole.plans);
         let has_others = |(name, gates): &(&String, &Vec<plan::Gate>)| {
-            let Some(found) = live.get(&(ObjectKind::Deployment, (*name).clone())) else { return false };
+            if unlisted.contains(name.as_str()) {
+                return true;
+            }
             let wanted = decide::digest_of_keys(gates, &observed.keys).map(|digest| digest.to_string());
-            wanted.is_none() || found.mounted.as_deref() != wanted.as_deref()
+            let lags = |found: &LiveObject| wanted.is_none() || found.mounted.as_deref() != wanted.as_deref();
+            let name = (ObjectKind::Deployment, (*name).clone());
+            // While a resource moves, its pods are in both clusters.
+            live.get(&name).into_iter().chain(elsewhere.get(&name)).any(|found| lags(found))
         };
         let secrets = dependents.composed.iter().filter(lacks).map(|(name, _)| format!("Secret {name}"));
         let deployments = dependents.deployments.iter().filter(has_others);
         secrets.chain(deployments.map(|(name, _)| format!("Deployment {name}"))).collect()
+    }
+
+    /// The Deployments in other clusters whose objects are not known: there may be pods.
+    fn unlisted_deployments<'p>(&self, plans: &'p [Plan]) -> BTreeSet<&'p str> {
+        let others: BTreeMap<String, OtherCluster> =
+            self.context.stores.other_clusters(self.key.namespace()).into_iter().collect();
+        let is_unlisted = |plan: &&Plan| {
+            let name = self.resources.cluster_of(plan.kind, &plan.key);
+            name.is_some_and(|name| others.get(name).is_none_or(|other| !other.unlisted.is_empty()))
+        };
+        let unlisted = plans.iter().filter(is_unlisted).flat_map(|plan| &plan.deployments);
+        unlisted.map(|deployment| deployment.name.as_str()).collect()
     }
 
     /// The certificates of the built-in CA that are not issued for now: one sentence each.

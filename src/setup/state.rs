@@ -25,6 +25,7 @@ use super::{
     builtin::Request,
     inside::{Compared, Connection},
     object::{LiveObject, ObjectKind},
+    place::Place,
 };
 use crate::gateway::pki;
 
@@ -74,6 +75,8 @@ struct Memory {
     gone: HashMap<Key, Authority>,
     /// How far the replacement of a CA was, by Secret, when that was last told.
     told: HashMap<Key, Phase>,
+    /// The other clusters that resources have in their status, as it was last written.
+    places: HashMap<(Kind, Key), BTreeSet<Place>>,
 }
 
 /// Connections that are open because resources use them.
@@ -140,6 +143,10 @@ pub(super) struct KnownContent {
     pub(super) note: Option<String>,
     /// The certificate that it had before, for another key.
     pub(super) former: Option<Authority>,
+    /// The keys with a private key.
+    pub(super) private: BTreeSet<String>,
+    /// Those of them whose private key is that of a CA.
+    pub(super) authorities: BTreeSet<String>,
 }
 
 /// The values of a Secret or ConfigMap, by key. They do not outlive the pass that read them.
@@ -171,6 +178,8 @@ pub(super) enum Origin {
     Composed(Content),
     /// The built-in CA issues them.
     Issued(Box<Request>),
+    /// The object of the same kind and name in the control plane has them. Contains the keys of the copy.
+    Copied(Vec<String>),
 }
 
 /// Who issues the certificates of kcp landscapes.
@@ -182,6 +191,15 @@ pub enum Issuance {
     Builtin,
 }
 
+/// A cluster other than the control plane, as a place for objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Site {
+    /// The UID of the cluster.
+    pub(super) uid: Arc<str>,
+    /// The label of all objects there that this control plane made.
+    pub(super) control_plane: Arc<str>,
+}
+
 /// The data at the start of a pass: from watches, the templates and earlier passes.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
@@ -189,8 +207,12 @@ pub(super) struct Known {
     pub(super) namespace: String,
     /// The label of the resource's objects.
     pub(super) mark: String,
+    /// Where the objects are, if not in the control plane.
+    pub(super) place: Option<Site>,
     /// The objects that bear the label, and those that the plan names.
     pub(super) live: LiveObjects,
+    /// What the objects wait for, if not for `live`: objects of the control plane, and Deployments wherever they are.
+    pub(super) around: Option<LiveObjects>,
     /// What was applied or compared before.
     pub(super) verified: BTreeMap<ObjectName, Verified>,
     /// The objects that shall exist, in the order of apply.
@@ -264,6 +286,14 @@ impl SetupMemory {
         for name in names {
             memory.verified.remove(&id(namespace, name));
         }
+    }
+
+    /// The same for objects with these names in other clusters.
+    pub(super) fn forget_elsewhere<'a>(&self, namespace: &str, names: impl Iterator<Item = &'a ObjectName>) {
+        let names: BTreeSet<&ObjectName> = names.collect();
+        let is_elsewhere = |key: &Key| key.namespace().rsplit_once('/').is_some_and(|(_, own)| own == namespace);
+        let mut memory = self.lock();
+        memory.verified.retain(|(kind, key), _| !is_elsewhere(key) || !names.contains(&(*kind, key.name().to_owned())));
     }
 
     /// The rules that resources violate, judged once for each version of the definitions.
@@ -402,10 +432,25 @@ impl SetupMemory {
         self.lock().trying.get(&(kind, key.clone())) == Some(&None)
     }
 
-    /// Forgets everything inside kcp of a resource that is gone.
+    /// The other clusters in the status that was last written: the watch may not show it yet.
+    pub(super) fn places(&self, kind: Kind, key: &Key) -> BTreeSet<Place> {
+        self.lock().places.get(&(kind, key.clone())).cloned().unwrap_or_default()
+    }
+
+    /// Remembers the other clusters in the status.
+    pub(super) fn set_places(&self, kind: Kind, key: &Key, places: BTreeSet<Place>) {
+        let mut memory = self.lock();
+        match places.is_empty() {
+            true => memory.places.remove(&(kind, key.clone())),
+            false => memory.places.insert((kind, key.clone()), places),
+        };
+    }
+
+    /// Forgets everything inside kcp and in other clusters of a resource that is gone.
     pub(super) fn forget_inside(&self, kind: Kind, key: &Key) {
         let mut memory = self.lock();
         memory.trying.remove(&(kind, key.clone()));
+        memory.places.remove(&(kind, key.clone()));
         memory.connections.leave((kind, key));
         if kind == Kind::Kubeconfig {
             memory.compared.remove(key);
@@ -450,6 +495,28 @@ impl<C: Clone> Connections<C> {
         let gone = (kind, key.clone());
         self.open.retain(|_, used| !used.by.remove(&gone) || !used.by.is_empty());
     }
+}
+
+// === impl Known ===
+
+impl Known {
+    /// What the objects wait for.
+    pub(super) fn around(&self) -> &LiveObjects {
+        self.around.as_ref().unwrap_or(&self.live)
+    }
+
+    /// Under which namespace the memory has the objects. No namespace has a slash.
+    pub(super) fn scope(&self) -> String {
+        match &self.place {
+            Some(place) => scope(&place.uid, &self.namespace),
+            None => self.namespace.clone(),
+        }
+    }
+}
+
+/// Under which namespace the memory has objects of another cluster.
+pub(super) fn scope(uid: &str, namespace: &str) -> String {
+    format!("{uid}/{namespace}")
 }
 
 fn id(namespace: &str, (kind, name): &ObjectName) -> (ObjectKind, Key) {

@@ -3,6 +3,8 @@
 //! Phases, types and reasons are those of kcp-operator, because tools depend on them. Conditions of Tidegate's own
 //! begin with `tidegate.dev/`; one that is `False` names what is missing.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tidegate_core::{
@@ -13,7 +15,9 @@ use tidegate_core::{
     },
     conditions::{
         self, Status,
-        setup::{CERTIFICATES, CLUSTER, DELETION, KCP, MISSING_IN_KCP, MOUNTS, OBJECTS, TRUST, UNUSABLE, VALID},
+        setup::{
+            CERTIFICATES, CLUSTER, DELETION, KCP, MISSING_IN_KCP, MOUNTS, OBJECTS, PLACES, TRUST, UNUSABLE, VALID,
+        },
     },
     diagnostic::Severity,
     landscape::{annotation as annotation_of, setup::Resources},
@@ -26,11 +30,10 @@ use super::{
     decide::{self, Outcome},
     inside::{Report, State},
     object::{ObjectKind, ObjectState},
+    place::{Place, Placement, write_places},
     state::{Issuance, LiveObjects, ObjectName},
 };
 
-const ELSEWHERE: &str = "Tidegate does not place kcp landscapes in other clusters yet, so nothing is made: remove the \
-                         annotation `tidegate.dev/cluster`";
 /// Upstream's condition about pods, and about the Secret of a Kubeconfig.
 const AVAILABLE: &str = "Available";
 /// Length of a message that the API server accepts, in bytes.
@@ -57,6 +60,8 @@ pub(super) struct Facts<'a> {
     pub(super) inside: &'a Report,
     /// Its CAs and keys that are being replaced: one sentence each.
     pub(super) replaced: &'a [String],
+    /// What became of its objects in other clusters.
+    pub(super) placement: &'a Placement,
     /// What its deletion waits for, if it is being deleted.
     pub(super) leaving: Option<&'a str>,
 }
@@ -119,6 +124,16 @@ pub(super) fn failed(before: &Value, generation: Option<i64>, reason: &str, mess
     Value::Object(status)
 }
 
+/// The same status with other clusters that may have objects of the resource.
+pub(super) fn with_places(before: &Value, places: &BTreeSet<Place>, generation: Option<i64>, now: Timestamp) -> Value {
+    let all: Vec<Condition> = serde_json::from_value(before["conditions"].clone()).unwrap_or_default();
+    let mut conditions = Conditions { all, generation, now: Time(seconds(now)) };
+    conditions.set_places(places);
+    let mut status = before.as_object().cloned().unwrap_or_default();
+    status.insert("conditions".to_owned(), json!(conditions.all));
+    Value::Object(status)
+}
+
 /// What is wrong with a resource, for its Event and the log: one sentence; `None` if nothing is.
 pub(super) fn problem(facts: &Facts<'_>) -> Option<String> {
     let broken = facts.problems.iter().filter(|problem| problem.severity == Severity::Error).map(sentence);
@@ -126,7 +141,8 @@ pub(super) fn problem(facts: &Facts<'_>) -> Option<String> {
         Outcome::Refused(sentence) | Outcome::Unusable(sentence) => Some(sentence.clone()),
         Outcome::Well | Outcome::Waits(_) | Outcome::Leaves | Outcome::Stays => None,
     });
-    broken.chain(facts.failures.iter().cloned()).chain(refused).next()
+    let unplaced = facts.placement.state.iter().filter_map(|state| state.clone().err());
+    broken.chain(facts.failures.iter().cloned()).chain(refused).chain(unplaced).next()
 }
 
 /// Whether a status only says that the work goes on: nothing is wrong, and the resource neither was nor is available.
@@ -173,6 +189,14 @@ impl Conditions {
         }
     }
 
+    /// Names the clusters that may have objects of the resource.
+    fn set_places(&mut self, places: &BTreeSet<Place>) {
+        match places.is_empty() {
+            true => self.remove(PLACES),
+            false => self.set(PLACES, true, "Recorded", &write_places(places)),
+        }
+    }
+
     fn remove(&mut self, type_: &str) {
         conditions::remove(&mut self.all, type_);
     }
@@ -193,10 +217,12 @@ impl Facts<'_> {
             Some(waits) => conditions.set(DELETION, false, "Waiting", waits),
             None => conditions.remove(DELETION),
         }
-        match annotation_of(self.metadata, annotation::CLUSTER) {
-            Some(_) => conditions.set(CLUSTER, false, "NotSupported", ELSEWHERE),
+        match &self.placement.state {
+            Some(Ok(sentence)) => conditions.set(CLUSTER, true, "Placed", sentence),
+            Some(Err(sentence)) => conditions.set(CLUSTER, false, "NotReached", sentence),
             None => conditions.remove(CLUSTER),
         }
+        conditions.set_places(&self.placement.places);
         match &self.inside.state {
             State::Nothing => conditions.remove(KCP),
             State::Well => conditions.set(KCP, true, "Granted", "its ClusterRoleBindings are inside kcp"),
@@ -260,11 +286,22 @@ impl Facts<'_> {
         let (holds, reason, message) = match self.kind {
             Kind::Kubeconfig => self.secret(),
             Kind::CacheServer | Kind::RootShard | Kind::FrontProxy | Kind::Shard | Kind::VirtualWorkspace => {
+                if let Some(before) = self.unknown(conditions) {
+                    return before;
+                }
                 self.pods()
             }
         };
         conditions.set(AVAILABLE, holds, reason, &message);
         holds
+    }
+
+    /// What was known of the pods before, while the cluster that has them has not answered since the start.
+    fn unknown(&self, conditions: &Conditions) -> Option<bool> {
+        let planned = (ObjectKind::Deployment, self.plan.ok()?.deployments.first()?.name.clone());
+        let is_unknown = matches!(self.placement.state, Some(Err(_))) && !self.live.contains_key(&planned);
+        let before = conditions::find(&conditions.all, AVAILABLE).filter(|_| is_unknown)?;
+        Some(before.status == Status::True.as_str())
     }
 
     fn pods(&self) -> (bool, &'static str, String) {

@@ -262,8 +262,8 @@ impl Feed<'_> {
         let all = Options::all(kind.kind()).namespace(namespace);
         let labelled = || all.clone().labels(names::label::SETUP);
         let set = move |stores: &Stores, key: &Key, found| stores.set_setup_object((kind, key), found);
-        let from_metadata = move |found| Some(LiveObject::from_metadata(kind, found));
-        let from_object = move |found| Some(LiveObject::from_object(kind, found));
+        let from_metadata = move |found| Some(LiveObject::from_metadata(kind, found).at_home());
+        let from_object = move |found| Some(LiveObject::from_object(kind, found).at_home());
         let table = Table::SetupObjects(kind);
         match kind {
             ObjectKind::Secret | ObjectKind::ConfigMap => self.watch(table, all.metadata_only(), from_metadata, set),

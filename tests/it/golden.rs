@@ -82,6 +82,28 @@ fn the_kcp_landscape_renders_as_recorded() {
     assert!(generated[0].starts_with("# target: kcp\n# from: examples/kcp/landscape.yaml:3 (setup/issuer.yaml)"));
 }
 
+/// Row 66: what another cluster has is said with the object.
+#[test]
+fn r66_render_names_the_cluster_of_what_belongs_to_pods() {
+    let folder = tempfile::tempdir().unwrap();
+    let example = fs::read_to_string(format!("{KCP}/landscape.yaml")).unwrap();
+    let name = "kind: FrontProxy\nmetadata:\n";
+    let placed = example.replacen(name, &format!("{name}  annotations: {{tidegate.dev/cluster: eu}}\n"), 1);
+    fs::write(folder.path().join("landscape.yaml"), placed).unwrap();
+    let path = folder.path().to_str().unwrap();
+    let all = text(&["render", path]);
+    let in_eu: Vec<&str> = all.split("---\n").filter(|document| document.contains("\n# cluster: eu\n")).collect();
+    let kind = |document: &&str| document.lines().find(|line| line.starts_with("kind: ")).unwrap().to_owned();
+    assert_eq!(in_eu.iter().map(kind).collect::<Vec<_>>(), ["kind: Deployment", "kind: Service"], "{in_eu:?}");
+    assert!(in_eu.iter().all(|document| document.contains("  name: public-front-proxy\n")), "{in_eu:?}");
+    let value: Value = serde_json::from_str(&text(&["render", path, "-o", "json"])).unwrap();
+    let gates = value["gates"].as_array().unwrap();
+    let placed: Vec<&Value> = gates.iter().filter(|gate| !gate["cluster"].is_null()).collect();
+    assert_eq!(placed.len(), 1, "{placed:?}");
+    assert_eq!(placed[0]["cluster"], "eu");
+    assert_eq!(placed[0]["object"], "Deployment.apps kcp-system/public-front-proxy");
+}
+
 #[test]
 fn json_says_what_each_object_of_a_kcp_landscape_waits_for() {
     let value: Value = serde_json::from_str(&text(&["render", KCP, "-o", "json"])).unwrap();

@@ -7,6 +7,7 @@ mod builtin;
 mod git;
 mod inside;
 mod issuer;
+mod place;
 mod replace;
 
 use std::time::Duration;
@@ -103,7 +104,12 @@ fn etcd_client(name: &str) -> Value {
 impl KcpLandscape {
     /// Nothing of the landscape is there yet, and the daemon is not started.
     async fn prepare(options: &[&str]) -> KcpLandscape {
-        let landscape = KcpLandscape::bare(options).await;
+        KcpLandscape::beside(0, options).await
+    }
+
+    /// As [`KcpLandscape::prepare`], beside so many other clusters.
+    async fn beside(clusters: usize, options: &[&str]) -> KcpLandscape {
+        let landscape = KcpLandscape::with(clusters, options).await;
         let crds = setup::Kind::ALL.map(|kind| serde_json::to_value(kind.crd()).unwrap());
         harness::install_crds(&landscape.client, &crds).await;
         landscape
@@ -111,7 +117,11 @@ impl KcpLandscape {
 
     /// As [`KcpLandscape::prepare`], and the six kinds are not installed.
     async fn bare(options: &[&str]) -> KcpLandscape {
-        let stage = Stage::with(0, Extent::Server, &[], options).await;
+        KcpLandscape::with(0, options).await
+    }
+
+    async fn with(clusters: usize, options: &[&str]) -> KcpLandscape {
+        let stage = Stage::with(clusters, Extent::Server, &[], options).await;
         let client = stage.kcp.clone();
         harness::install_crds(&client, &certificate_kinds()).await;
         let cert_manager = Some(CertManager::start(&client, NAMESPACE));

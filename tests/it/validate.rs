@@ -398,7 +398,7 @@ cases! {
         .edit(KCP_FILE, "kind: Shard\nmetadata:\n  name: eu\n", "kind: Shard\nmetadata:\n  name: root\n")
         .edit(KCP_FILE, "shardRef: {name: eu}", "shardRef: {name: root}");
     kcp_collision => kcp().edit(KCP_FILE, "secretRef: {name: admin-kubeconfig}", "secretRef: {name: main-server}");
-    kcp_annotation => kcp().edit(KCP_FILE, "  name: public\n", "  name: public\n  annotations: {tidegate.dev/cluster: eu}\n");
+    kcp_annotation => kcp().edit(KCP_FILE, "  name: public\n", "  name: public\n  annotations: {tidegate.dev/clusters: eu}\n");
     kcp_no_effect => kcp().edit(KCP_FILE, "cache: {ref: {name: cache}}", "cache: {ref: {name: cache}, embedded: {enabled: true}}");
     kcp_version => kcp().edit(KCP_FILE, "apiVersion: operator.kcp.io/v1alpha1\nkind: RootShard", "apiVersion: operator.kcp.io/v1\nkind: RootShard");
     kcp_kind_misspelt => kcp().edit(KCP_FILE, "kind: FrontProxy", "kind: FrontProxi");

@@ -89,8 +89,8 @@ pub enum Change<P> {
 
 /// How long the API server keeps a watch open: longer than its own minimum, shorter than load balancers allow.
 const WATCH: Duration = Duration::from_secs(290);
-/// The same for a cluster that is only observed: an observer of few objects may read each of them once in ten hours, and
-/// each new watch is a read. Bookmarks keep the connection in use.
+/// The same for a cluster that is only observed: an observer of few objects may read each of them once in ten hours,
+/// and each new watch is a read. Bookmarks keep the connection in use.
 const WATCH_OBSERVED: Duration = Duration::from_secs(24 * 3600);
 /// After a watch that ends sooner than this, the next one is delayed.
 const WATCH_MIN: Duration = Duration::from_secs(1);

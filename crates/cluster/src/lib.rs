@@ -67,14 +67,16 @@ pub use unreadable::Unreadable;
 use metadata::{Lenient, WireObject};
 use transport::{Answer, Ask, Transport};
 
-/// The name of a cluster. Displays as `kcp` or `skr/NAMESPACE/NAME`, as rendered targets do, or as
-/// `workspace/NAMESPACE/NAME/PATH`.
+/// The name of a cluster. Displays as `kcp` or `skr/NAMESPACE/NAME`, as rendered targets do, as
+/// `cluster/NAMESPACE/NAME` or as `workspace/NAMESPACE/NAME/PATH`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClusterName {
     /// The control plane.
     Kcp,
     /// The runtime of a Kyma.
     Runtime(Key),
+    /// Another cluster of a kcp landscape: its namespace, and its name in annotations.
+    Placed(Key),
     /// A workspace of a kcp landscape.
     Workspace {
         /// The RootShard of the landscape.
@@ -134,6 +136,7 @@ impl fmt::Display for ClusterName {
         match self {
             ClusterName::Kcp => f.write_str("kcp"),
             ClusterName::Runtime(key) => write!(f, "skr/{key}"),
+            ClusterName::Placed(key) => write!(f, "cluster/{key}"),
             ClusterName::Workspace { root, path } => write!(f, "workspace/{root}/{path}"),
         }
     }

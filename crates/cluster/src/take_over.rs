@@ -64,7 +64,7 @@ pub fn managers_before(cluster: &ClusterName, kind: &str) -> &'static [&'static 
         (ClusterName::Runtime(_), _) => &ALL[..5],
         (ClusterName::Kcp, "Manifest") => &ALL,
         (ClusterName::Kcp, "Certificate") => &[FIELD_MANAGER, FORMER_OF_CERTIFICATES],
-        (ClusterName::Kcp, _) | (ClusterName::Workspace { .. }, _) => &[FIELD_MANAGER],
+        (ClusterName::Kcp | ClusterName::Placed(_) | ClusterName::Workspace { .. }, _) => &[FIELD_MANAGER],
     }
 }
 

@@ -202,7 +202,8 @@ fn obstacle(facts: &Facts, kind: Kind, key: &Key, metadata: &ObjectMeta) -> Opti
     }
     if landscape::annotation(metadata, annotation::CLUSTER).is_some() {
         return Some(format!(
-            "{kind} {key} has the annotation `{}`, with which Tidegate makes nothing of it: remove the annotation",
+            "{kind} {key} has the annotation `{}`, and only what is in the control plane can be taken over: remove the \
+             annotation, and set it afterwards",
             annotation::CLUSTER
         ));
     }
@@ -245,6 +246,8 @@ fn subject<'a>(
     let known = Known {
         namespace: namespace.to_owned(),
         mark: setup_mark(kind, key.name()),
+        place: None,
+        around: None,
         verified: BTreeMap::new(),
         live,
         desired,

@@ -9,6 +9,9 @@ const MARK: &str = "shard.eu";
 fn live(mark: Option<&str>, version: &str) -> LiveObject {
     LiveObject {
         mark: mark.map(Into::into),
+        control_plane: None,
+        owner: None,
+        mounts: std::collections::BTreeSet::new(),
         uid: "uid".into(),
         resource_version: version.into(),
         version: version.into(),
@@ -17,6 +20,7 @@ fn live(mark: Option<&str>, version: &str) -> LiveObject {
         prune: None,
         is_terminating: false,
         mounted: None,
+        cluster: None,
         state: ObjectState::Plain,
     }
 }
@@ -186,6 +190,8 @@ fn deployment(replicas: Value) -> Value {
 
 fn known(desired: Vec<Desired>) -> Known {
     Known {
+        place: None,
+        around: None,
         namespace: "kcp-system".to_owned(),
         mark: MARK.to_owned(),
         live: LiveObjects::new(),

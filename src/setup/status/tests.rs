@@ -22,6 +22,10 @@ fn pods(wanted: i32, ready: i32, is_current: bool) -> LiveObjects {
     let pods = Pods { wanted, updated: wanted, ready, is_current };
     let object = LiveObject {
         mark: Some("rootshard.main".into()),
+        control_plane: None,
+        owner: None,
+        mounts: BTreeSet::new(),
+        cluster: None,
         uid: "uid".into(),
         resource_version: "1".into(),
         version: "1".into(),
@@ -61,6 +65,7 @@ fn judged(
         issuance: Issuance::CertManager,
         inside: &Report::default(),
         replaced: &[],
+        placement: &Placement::default(),
         leaving,
     };
     let after = status(&facts, Timestamp::from_second(1_800_000_000).unwrap());
@@ -237,6 +242,7 @@ fn d13_a_kubeconfig_is_not_ready_before_its_secret_is_written() {
             issuance: Issuance::CertManager,
             inside: &Report::default(),
             replaced: &[],
+            placement: &Placement::default(),
             leaving: None,
         };
         let status = status(&facts, Timestamp::from_second(1_800_000_000).unwrap());
@@ -275,6 +281,7 @@ fn d14_a_shard_that_ran_falls_back_when_its_pods_go() {
             issuance: Issuance::CertManager,
             inside: &Report::default(),
             replaced: &[],
+            placement: &Placement::default(),
             leaving: None,
         };
         status(&facts, Timestamp::from_second(1_800_000_000).unwrap())["phase"].clone()

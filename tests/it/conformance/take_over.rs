@@ -1196,9 +1196,9 @@ async fn managers_write_again(stage: &Stage) {
     assert_eq!([in_kcp, in_runtime], ["kcp", "skr"].map(wrote), "all managers have what they had");
 }
 
-/// An observer of three real runtimes while Lifecycle Manager works: it passes over each of them all the time, as its six
-/// managers, and renews its Lease. The observer sends nothing but reads to any server, and what Lifecycle Manager wrote
-/// stays as it was.
+/// An observer of three real runtimes while Lifecycle Manager works: it passes over each of them all the time, as its
+/// six managers, and renews its Lease. The observer sends nothing but reads to any server, and what Lifecycle Manager
+/// wrote stays as it was.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_101_an_observer_of_three_runtimes_beside_lifecycle_manager_only_reads() {
     const RUNTIMES: usize = 3;

@@ -41,6 +41,8 @@ pub(crate) struct Simulated {
     served: Served,
     /// Whether it answers.
     runs: watch::Sender<bool>,
+    /// Whether requests wait for their answers without end.
+    hangs: watch::Sender<bool>,
     /// What it answers of objects in another way than it has them.
     spoiled: Spoiled,
     /// What happens before a request of the daemon of this process.
@@ -85,6 +87,7 @@ type Spoiled = Arc<Mutex<BTreeMap<String, (&'static str, Value)>>>;
 struct Wire {
     server: sim::Server,
     runs: watch::Receiver<bool>,
+    hangs: watch::Receiver<bool>,
     latency: Duration,
     spoiled: Spoiled,
     before: Before,
@@ -122,8 +125,8 @@ impl Server {
         server.keep_requests();
         let served = server.listen(name).await.expect("a port on loopback");
         let (runs, spoiled, before) = (watch::Sender::new(true), Spoiled::default(), Before::default());
-        let workspaces = Workspaces::default();
-        Server::Simulated(Box::new(Simulated { served, runs, spoiled, before, workspaces }))
+        let (hangs, workspaces) = (watch::Sender::new(false), Workspaces::default());
+        Server::Simulated(Box::new(Simulated { served, runs, hangs, spoiled, before, workspaces }))
     }
 
     #[track_caller]
@@ -310,6 +313,13 @@ impl Server {
         }
     }
 
+    /// From now on, a simulated one answers no request of the daemon of this process, or answers again. Open watches
+    /// continue.
+    pub(crate) fn hang(&self, hangs: bool) {
+        let Server::Simulated(server) = self else { panic!("only a simulated server hangs on demand") };
+        server.hangs.send_replace(hangs);
+    }
+
     /// Cuts all connections to a simulated one. From then on, it answers every request with this status, as a load
     /// balancer does that has no server left behind it; `None` ends that.
     pub(crate) async fn fail(&self, status: Option<http::StatusCode>) {
@@ -413,6 +423,7 @@ impl Copy {
         Wire {
             server: self.server.clone(),
             runs: self.runs.subscribe(),
+            hangs: watch::channel(false).1,
             latency: LATENCY,
             spoiled: Spoiled::default(),
             before: Before::default(),
@@ -496,8 +507,8 @@ fn istio(plurals: &[&str]) -> Vec<Value> {
 impl Simulated {
     fn wire(&self, latency: Duration, spoiled: &Spoiled, before: &Before) -> Wire {
         let (spoiled, before) = (Arc::clone(spoiled), Arc::clone(before));
-        let (server, runs) = (self.served.server().clone(), self.runs.subscribe());
-        Wire { server, runs, latency, spoiled, before, refuses: Arc::default() }
+        let (server, runs, hangs) = (self.served.server().clone(), self.runs.subscribe(), self.hangs.subscribe());
+        Wire { server, runs, hangs, latency, spoiled, before, refuses: Arc::default() }
     }
 }
 
@@ -529,6 +540,10 @@ impl Wire {
         self.pause().await;
         if !*self.runs.borrow() {
             return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let is_of_daemon = !self.latency.is_zero();
+        if is_of_daemon && self.hangs.wait_for(|hangs| !hangs).await.is_err() {
+            return Err(io::ErrorKind::ConnectionAborted.into());
         }
         let before = self.before.lock().expect("a lock").take_if(|before| request.uri().path().ends_with(before.0));
         if let Some((_, happens)) = before {

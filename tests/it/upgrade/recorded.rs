@@ -1,8 +1,8 @@
 //! What the version before has left: its objects, as they were in the API servers, and its repository. This version
 //! goes on with them.
 //!
-//! A release records them anew, with `RECORD_LANDSCAPE=1`: see `docs/release.md`. Until then, they are those of the
-//! version before. API servers number objects by themselves, so UIDs are replaced, and so is the path of the repository.
+//! A release records them anew, with `RECORD_LANDSCAPE=1`: see `docs/release.md`. API servers number objects by
+//! themselves, so UIDs are replaced, and so is the path of the repository.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,9 +26,9 @@ use crate::{
 };
 
 scenarios! {
-    a_landscape_that_the_version_before_has_left_needs_no_write;
+    what_the_version_before_has_left_stays_as_it_is;
     on real servers:
-    a_landscape_that_the_version_before_has_left_needs_no_write_on_real_servers
+    what_the_version_before_has_left_stays_as_it_is_on_real_servers
 }
 
 const RECORDED: &str = "tests/it/upgrade/landscape.tar.gz";
@@ -214,24 +214,28 @@ async fn restore(client: &Client, object: &Value) -> String {
     after["metadata"]["uid"].as_str().expect("a UID").to_owned()
 }
 
-async fn a_landscape_that_the_version_before_has_left_needs_no_write() {
+async fn what_the_version_before_has_left_stays_as_it_is() {
     if std::env::var_os("RECORD_LANDSCAPE").is_some() {
         record().await;
     }
     let stage = Stage::on_simulated(1, Extent::Controllers, &[("README.md", String::new())], &[]).await;
-    needs_no_write(&stage).await;
+    stays_as_it_is(&stage).await;
 }
 
-async fn a_landscape_that_the_version_before_has_left_needs_no_write_on_real_servers() {
+async fn what_the_version_before_has_left_stays_as_it_is_on_real_servers() {
     let stage = Stage::real(1, Extent::Controllers, &[("README.md", String::new())], &[]).await;
-    needs_no_write(&stage).await;
+    stays_as_it_is(&stage).await;
 }
 
-/// What needs a write of this version after the version before: verb, resource and name. Each with its reason in the
-/// changelog.
-const NEEDED: [&str; 0] = [];
+/// What this version writes: the statuses have digests of UIDs and of the URL of the repository, which are others here,
+/// and so the webhook configuration is applied again. What a version writes besides has its reason in the changelog.
+const NEEDED: [&str; 3] = [
+    "kcp patch gitsources.tidegate.dev/status landscape",
+    "kcp patch kymas.operator.kyma-project.io/status one",
+    "skr-1 patch validatingwebhookconfigurations.admissionregistration.k8s.io skr-webhook",
+];
 
-async fn needs_no_write(stage: &Stage) {
+async fn stays_as_it_is(stage: &Stage) {
     let recorded = Recorded::read();
     recorded.restore(stage).await;
     let before = contents(stage).await;
@@ -251,8 +255,16 @@ async fn needs_no_write(stage: &Stage) {
     tokio::time::sleep(QUIET).await;
     let is_write =
         |line: &String| ![" get ", " list ", " watch ", " selfsubject"].iter().any(|read| line.contains(read));
-    let written: Vec<String> = stage.requests_since(&marks).into_iter().filter(is_write).collect();
-    assert_eq!(written, NEEDED, "{}", differing(&before, &contents(stage).await).join("\n"));
+    let mut written: Vec<String> = stage.requests_since(&marks).into_iter().filter(is_write).collect();
+    written.sort();
+    let mut found = differing(&before, &contents(stage).await);
+    assert_eq!(written, NEEDED, "{}", found.join("\n"));
+    let is_digest = |line: &String| {
+        [".reason: \"Applied:", ".reason: \"Settled:"].iter().any(|digest| line.contains(digest))
+            || line.contains(".managedFields[") && line.contains("].time: ")
+    };
+    found.retain(|line| !is_digest(line));
+    assert_eq!(found, Vec::<String>::new(), "nothing else is another");
 
     // It reads what it has found: a new version arrives, and a module leaves.
     stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));
@@ -295,7 +307,7 @@ fn unknown_fields(object: &Value, known: &BTreeSet<&str>) -> BTreeSet<String> {
                 }
             }
             Value::Array(items) => {
-                items.iter().for_each(|item| visit(prefix, &format!("{path}[]"), item, known, found))
+                items.iter().for_each(|item| visit(prefix, &format!("{path}[]"), item, known, found));
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }

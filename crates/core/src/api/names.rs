@@ -49,6 +49,12 @@ pub mod label {
     /// The resource of a kcp landscape that an object belongs to: `<kind>.<name>`. Beyond 63 characters it is cut and
     /// hashed.
     pub const SETUP: &str = "tidegate.dev/setup";
+    /// On a Secret: the name of the cluster to which its kubeconfig leads. Resources of kcp landscapes name it.
+    pub const CLUSTER_NAME: &str = "tidegate.dev/cluster-name";
+    /// On an object in another cluster: the UID of the control plane that made it, of its namespace `kube-system`.
+    pub const CONTROL_PLANE: &str = "tidegate.dev/control-plane";
+    /// On an object in another cluster: the UID of its resource in the control plane.
+    pub const OWNER: &str = "tidegate.dev/owner";
 }
 
 /// Annotations.
@@ -146,8 +152,12 @@ pub mod annotation {
     /// On an object of a kcp landscape that stays as kcp-operator left it: a digest of what it is and of what Tidegate
     /// would make of it. `tidegate adopt kcp` sets it.
     pub const ADOPTED_AS: &str = "tidegate.dev/adopted-as";
-    /// `true` on a Shard of a kcp landscape that is being deleted: it goes although it may hold workspaces.
+    /// `true` on a resource of a kcp landscape that is being deleted: a Shard goes although it may hold workspaces, and
+    /// what is in a cluster that cannot be reached stays there.
     pub const FORCE_REMOVAL: &str = "tidegate.dev/force-removal";
+    /// On a resource of a kcp landscape: the name or UID of another cluster that is gone for good. What is there is not
+    /// waited for.
+    pub const FORGET_CLUSTER: &str = "tidegate.dev/forget-cluster";
     /// The cluster for the objects of a resource of a kcp landscape.
     pub const CLUSTER: &str = "tidegate.dev/cluster";
     /// `enabled` on a resource of a kcp landscape: its pods do not run as root and have no token of the API server.

@@ -16,6 +16,8 @@ pub const TRUST: &str = "tidegate.dev/Trust";
 pub const DELETION: &str = "tidegate.dev/Deletion";
 /// Whether its objects are in the cluster that it asks for.
 pub const CLUSTER: &str = "tidegate.dev/Cluster";
+/// Present while other clusters may have objects of the resource: the message has their names and UIDs.
+pub const PLACES: &str = "tidegate.dev/Places";
 /// Whether what the resource asks for inside kcp is there.
 pub const KCP: &str = "tidegate.dev/Kcp";
 /// Reason of [`KCP`]: something is missing there that a user provides.

@@ -5,7 +5,7 @@
 //! over in place. `docs/kcp.md` lists the differences. What only a cluster knows is an argument ([`Known`]): this
 //! module reads no cluster, and its plans contain no secret data.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use crate::{
     api::{
@@ -214,6 +214,23 @@ impl Resources {
         };
         let (key, root) = self.root_shards.get_key_value(&wanted?)?;
         Some((key, name::root_ca(key, root)))
+    }
+
+    /// The other cluster that has the pods of a resource; `None` if the control plane has them.
+    pub fn cluster_of(&self, kind: Kind, key: &Key) -> Option<&str> {
+        OptIns::from_metadata(self.metadata(kind, key)?).cluster()
+    }
+
+    /// The other cluster that has objects of a kind of a plan, which belong to pods.
+    pub fn cluster_of_object(&self, plan: &Plan, kind: &str) -> Option<&str> {
+        let is_placed = matches!(kind, "Deployment" | "Service" | "PodDisruptionBudget");
+        self.cluster_of(plan.kind, &plan.key).filter(|_| is_placed)
+    }
+
+    /// The resources of a namespace whose pods are in a cluster.
+    pub fn placed_in<'a>(&'a self, namespace: &'a str, cluster: &'a str) -> impl Iterator<Item = (Kind, &'a Key)> {
+        let own = self.ids().filter(move |(_, key)| key.namespace() == namespace);
+        own.filter(move |(kind, key)| self.cluster_of(*kind, key) == Some(cluster))
     }
 
     /// The resources that depend on a resource which is being deleted: while they exist, it stays. So resources go in
@@ -468,6 +485,25 @@ impl<'a> Planner<'a> {
 // === impl Plan ===
 
 impl Plan {
+    /// The Secrets and ConfigMaps that its pods mount, each once, with exactly the mounted keys; no keys are all.
+    pub fn mounted(&self) -> Vec<Mounted> {
+        let mut all: BTreeMap<(&'static str, String), Vec<String>> = BTreeMap::new();
+        for gate in self.deployments.iter().flat_map(|deployment| &deployment.gates) {
+            let Gate::Key(Mounted { kind, name, keys }) = gate else { continue };
+            match all.entry((*kind, name.clone())) {
+                Entry::Vacant(place) => _ = place.insert(keys.clone()),
+                Entry::Occupied(mut known) if keys.is_empty() || known.get().is_empty() => known.get_mut().clear(),
+                Entry::Occupied(mut known) => known.get_mut().extend(keys.iter().cloned()),
+            }
+        }
+        let each = all.into_iter().map(|((kind, name), mut keys)| {
+            keys.sort();
+            keys.dedup();
+            Mounted { kind, name, keys }
+        });
+        each.collect()
+    }
+
     /// What an object of a kind and name waits for. Its creation does, and all changes but for other Deployments.
     pub fn gates(&self, kind: &str, name: &str) -> Vec<Gate> {
         let found = match kind {

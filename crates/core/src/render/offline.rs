@@ -64,6 +64,8 @@ pub struct Rendered {
     pub maker: Option<&'static str>,
     /// What must exist or be ready before it is applied, as `tidegate render -o json` prints it.
     pub waits_for: Vec<Value>,
+    /// The name of another cluster than its target that has it: of an object of a kcp landscape.
+    pub cluster: Option<String>,
 }
 
 /// Values that replace placeholders, by the name in the placeholder.
@@ -175,7 +177,7 @@ impl Assumptions {
 
 impl Rendered {
     fn new(object: Object, places: Vec<Place>, maker: Option<&'static str>) -> Rendered {
-        Rendered { object, places, maker, waits_for: Vec::new() }
+        Rendered { object, places, maker, waits_for: Vec::new(), cluster: None }
     }
 
     /// Every remaining placeholder, in an object of this target.

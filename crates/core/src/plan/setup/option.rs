@@ -37,6 +37,8 @@ pub enum Takes {
     Address,
     /// The name of a host.
     Host,
+    /// The name of another cluster.
+    Cluster,
 }
 
 /// All kinds with Deployments.
@@ -46,7 +48,8 @@ const WORKLOADS: &[Kind] = &[Kind::CacheServer, Kind::RootShard, Kind::FrontProx
 const TARGETS: &[Kind] = &[Kind::RootShard, Kind::FrontProxy, Kind::Shard];
 
 /// The opt-ins, by annotation.
-pub const OPT_INS: [OptIn; 11] = [
+pub const OPT_INS: [OptIn; 12] = [
+    OptIn { annotation: annotation::CLUSTER, kinds: WORKLOADS, takes: Takes::Cluster },
     OptIn { annotation: annotation::HARDENING, kinds: WORKLOADS, takes: Takes::Switch },
     OptIn { annotation: annotation::INTERNAL_PROXY, kinds: &[Kind::RootShard], takes: Takes::Switch },
     OptIn { annotation: annotation::KCP_ADDRESS, kinds: TARGETS, takes: Takes::Address },
@@ -69,11 +72,11 @@ const PREFIX: &str = "tidegate.dev/";
 /// Our annotations other than opt-ins that a resource may have.
 const ANNOTATIONS: [&str; 12] = [
     annotation::ADOPT,
-    annotation::CLUSTER,
     annotation::CONFIRM_DELETION,
     annotation::CONFIRM_PRUNE,
     annotation::DIGEST,
     annotation::FORCE_REMOVAL,
+    annotation::FORGET_CLUSTER,
     annotation::PATH,
     annotation::PRUNE,
     annotation::RECONCILE_REQUESTED_AT,
@@ -132,6 +135,7 @@ impl Takes {
             Takes::Pods => pods(text).is_some(),
             Takes::Address => address(text).is_some(),
             Takes::Host => is_host(text),
+            Takes::Cluster => is_label_value(text),
         }
     }
 
@@ -143,6 +147,7 @@ impl Takes {
             Takes::Pods => "a number of pods or a percentage, for example `1` or `25%`",
             Takes::Address => "a host and a port, for example `kcp.example.com:6443`",
             Takes::Host => "the name of a host, for example `kcp.example.com`",
+            Takes::Cluster => "the name of a cluster, for example `eu`",
         }
     }
 }
@@ -184,6 +189,11 @@ impl<'a> OptIns<'a> {
         self.value(annotation::KCP_TLS_NAME).filter(|name| is_host(name)).map(str::to_owned)
     }
 
+    /// The cluster of its pods, if it is another one.
+    pub(super) fn cluster(self) -> Option<&'a str> {
+        self.value(annotation::CLUSTER).filter(|name| is_label_value(name))
+    }
+
     /// How many pods may be missing at the same time.
     pub(super) fn max_unavailable(self) -> Option<Value> {
         pods(self.value(annotation::POD_DISRUPTION_BUDGET)?)
@@ -209,6 +219,13 @@ fn is_host(text: &str) -> bool {
         !label.is_empty() && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') && !label.starts_with('-')
     };
     text.len() <= 253 && text.split('.').all(is_label)
+}
+
+/// Whether a label may have this value, which is not empty.
+fn is_label_value(text: &str) -> bool {
+    let is_inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    text.len() <= 63 && text.chars().all(is_inside) && is_end(text.chars().next()) && is_end(text.chars().last())
 }
 
 fn pods(text: &str) -> Option<Value> {

@@ -942,6 +942,9 @@ fn a_resource_with_an_unknown_annotation_or_value_has_no_plan() {
         check(with(proxy(json!({})), budget, value), "must be a number of pods or a percentage");
     }
     check(with(proxy(json!({})), annotation::HARDENING, "yes"), "must be `enabled` or `disabled`, not `yes`");
+    for value in ["-eu", "", "a/b"] {
+        check(with(proxy(json!({})), annotation::CLUSTER, value), "must be the name of a cluster, for example `eu`");
+    }
     check(with(proxy(json!({})), annotation::PROBES, "enabled"), "Tidegate has no annotation");
     check(
         with(proxy(json!({})), "tidegate.dev/hardenning", "enabled"),

@@ -278,6 +278,8 @@ impl<'a> Outline<'a> {
                     Ok(object) => {
                         let mut rendered = Rendered::new(object, vec![place.clone()], Some(template.name()));
                         rendered.waits_for = render::setup_gates(plan, &rendered.object);
+                        let kind = rendered.object.gvk().kind;
+                        rendered.cluster = landscape.setup.cluster_of_object(plan, &kind).map(str::to_owned);
                         part.objects.push(rendered);
                     }
                     Err(error) => {

@@ -1,0 +1,460 @@
+//! Objects in other clusters: a resource with the annotation `tidegate.dev/cluster` has its Deployments, Services and
+//! PodDisruptionBudgets there, and copies of what its pods mount.
+//!
+//! # Which cluster it is
+//!
+//! The Secret with the label `tidegate.dev/cluster-name` in the namespace of the resource leads there, by the same
+//! rules as the kubeconfig of a runtime: it may run no programs and name no files. A cluster is known by the UID of its
+//! namespace `kube-system`. The control plane itself is refused, and so are two names of one cluster. [`follow()`]
+//! keeps the connections: each cluster on its own, so that one which hangs delays no other.
+//!
+//! # What is there, and whose it is
+//!
+//! Certificates and all that is made of them stay in the control plane. A copy has exactly the mounted keys; of a
+//! volume with all keys of a Secret, private keys of CAs and of other resources are left out.
+//!
+//! Every object there has the label `tidegate.dev/control-plane`. Only objects with this label are watched, changed and
+//! deleted, so two control planes may use one cluster. Objects of one resource also have its UID in the label
+//! `tidegate.dev/owner`, and are deleted only by it. A copy belongs to all resources in that cluster that mount it. Its
+//! keys are theirs together, whichever of them writes it. It goes when no resource and no Deployment there mounts it.
+//!
+//! # In which order
+//!
+//! Before the first write in a cluster, the status of the resource names the cluster, in the condition
+//! `tidegate.dev/Places`. It names it until nothing of the resource is left there. So neither a restart nor a deletion
+//! forgets a cluster that cannot be reached: the finalizer stays meanwhile. A user can give a cluster up with the
+//! annotation `tidegate.dev/forget-cluster`, or with `tidegate.dev/force-removal` on a resource that is being deleted.
+//! When a resource moves, what is in the former cluster goes once all pods in the new one are ready.
+//!
+//! A pass ends without a status while a cluster has not answered since the start. A cluster that cannot be reached
+//! delays only what belongs there.
+
+mod decide;
+mod follow;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use tidegate_cluster::{Cluster, Error};
+use tidegate_core::{
+    api::{names::label, setup::Kind},
+    name::Key,
+    plan::setup::{Known as KnownOfCluster, Plan, setup_mark},
+};
+use tidegate_process::ambient;
+use tokio::time::Instant;
+
+use self::decide::{COPY, Gone, Standing, Users};
+pub(super) use self::decide::{Place, write_places};
+pub(crate) use self::follow::follow;
+use super::{
+    SetupPass,
+    decide::Outcome,
+    enact,
+    object::{LiveObject, ObjectKind},
+    state::{self, Desired, Known, LiveObjects, ObjectName, Observed, Site},
+};
+use crate::controller::events::{self, reason};
+
+/// After this time, a cluster is tried again that could not be used.
+pub(super) const RETRY: Duration = Duration::from_secs(30);
+
+/// A request that failed, and where.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) error: Error,
+    /// Whether another cluster than the control plane failed.
+    pub(super) is_elsewhere: bool,
+}
+
+/// Why work in another cluster ended early.
+enum Stop {
+    /// The control plane failed.
+    Control(Error),
+    /// The other cluster did: one sentence.
+    Elsewhere(String),
+}
+
+/// What became of the objects of a resource in other clusters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Placement {
+    /// Whether its pods are where they shall be: one sentence. `None` if no other cluster has any of it.
+    pub(super) state: Option<Result<String, String>>,
+    /// The clusters that may have objects of the resource.
+    pub(super) places: BTreeSet<Place>,
+    /// Whether a cluster has not answered since the start. Its answer wakes the resource.
+    pub(super) is_asked: bool,
+}
+
+/// A cluster that can be used.
+struct Open {
+    name: String,
+    cluster: Arc<Cluster>,
+    site: Site,
+    objects: LiveObjects,
+}
+
+impl From<Failed> for Stop {
+    fn from(failed: Failed) -> Stop {
+        if failed.is_elsewhere { Stop::Elsewhere(failed.error.to_string()) } else { Stop::Control(failed.error) }
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Control(error)
+    }
+}
+
+impl Placement {
+    /// Whether something has to be tried again that no watch reports.
+    pub(super) fn is_retried(&self) -> bool {
+        matches!(self.state, Some(Err(_)))
+    }
+}
+
+impl SetupPass<'_> {
+    /// Objects of the control plane, and Deployments in other clusters.
+    pub(super) fn around(&self, live: &LiveObjects) -> LiveObjects {
+        let mut around = live.clone();
+        around.extend(self.context.stores.deployments_elsewhere(self.key.namespace()));
+        around
+    }
+
+    /// The clusters that may have objects of the resource: by its status, or because a watch shows some.
+    pub(super) fn places(&self) -> BTreeSet<Place> {
+        let mut places = decide::read_places(&self.resources.status(self.kind, self.key));
+        places.extend(self.context.memory.places(self.kind, self.key));
+        let mark = setup_mark(self.kind, self.key.name());
+        for (name, found) in self.context.stores.other_clusters(self.key.namespace()) {
+            if let Some(open) = decide::open(&name, found)
+                && open.objects.values().any(|live| self.is_own(live, &mark))
+                && !places.iter().any(|place| place.uid == *open.site.uid)
+            {
+                places.insert(Place { name, uid: open.site.uid.to_string() });
+            }
+        }
+        places
+    }
+
+    /// What another cluster shall have of the resource, beside copies; `None` if the control plane has everything.
+    pub(super) fn elsewhere(&self, known: &mut Known) -> Option<Known> {
+        self.resources.cluster_of(self.kind, self.key)?;
+        Some(decide::split(known))
+    }
+
+    /// Makes the objects in another cluster, then removes them where they were. Fails if the control plane does.
+    pub(super) async fn place(
+        &self,
+        elsewhere: Option<Known>,
+        plan: Option<&Plan>,
+        here: &Known,
+        observed: &mut Observed,
+        outcomes: &mut Vec<(ObjectName, Outcome)>,
+    ) -> Result<Placement, Error> {
+        let mut placement = Placement { places: self.places(), ..Placement::default() };
+        let Some(plan) = plan else { return Ok(placement) };
+        let wanted = self.resources.cluster_of(self.kind, self.key);
+        let mut target = None;
+        if let (Some(known), Some(name)) = (elsewhere, wanted) {
+            let standing = decide::standing(name, self.key.namespace(), self.context.stores);
+            match standing {
+                Standing::Asked => return Ok(Placement { is_asked: true, ..placement }),
+                Standing::Unusable(sentence) => return Ok(Placement { state: Some(Err(sentence)), ..placement }),
+                Standing::Usable(open) => {
+                    self.settle_in(&open, &mut placement.places).await?;
+                    match self.work_there(&open, plan, known, observed).await {
+                        Ok(there) => outcomes.extend(there),
+                        Err(Stop::Control(error)) => return Err(error),
+                        Err(Stop::Elsewhere(sentence)) => {
+                            let sentence = format!("cluster {name}: {sentence}");
+                            return Ok(Placement { state: Some(Err(sentence)), ..placement });
+                        }
+                    }
+                    placement.state = Some(Ok(format!("its pods are in cluster {name}")));
+                    target = Some(open.site.uid);
+                }
+            }
+        }
+        self.tidy(target.as_deref(), plan, here, observed, outcomes, &mut placement).await?;
+        Ok(placement)
+    }
+
+    /// Removes what is where the pods are no longer, once they are ready where they shall be.
+    async fn tidy(
+        &self,
+        target: Option<&str>,
+        plan: &Plan,
+        here: &Known,
+        observed: &mut Observed,
+        outcomes: &mut Vec<(ObjectName, Outcome)>,
+        placement: &mut Placement,
+    ) -> Result<(), Error> {
+        let is_left = target.is_some() && here.live.iter().any(|((kind, _), live)| left(*kind, live, &here.mark));
+        let former: Vec<Place> =
+            placement.places.iter().filter(|place| Some(place.uid.as_str()) != target).cloned().collect();
+        if !is_left && former.is_empty() {
+            return Ok(());
+        }
+        let live = match target {
+            Some(uid) => decide::find(self.key.namespace(), uid, self.context.stores).map(|open| open.objects),
+            None => Some(here.live.clone()),
+        };
+        let is_settled = outcomes.iter().all(|(_, outcome)| matches!(outcome, Outcome::Well | Outcome::Stays));
+        if !here.is_complete || !is_settled || !decide::are_up(plan, &live.unwrap_or_default()) {
+            let before =
+                placement.state.take().and_then(Result::ok).unwrap_or_else(|| "its pods start here".to_owned());
+            placement.state = Some(Ok(format!("{before}; those that it had before go once these are ready")));
+            return Ok(());
+        }
+        if is_left {
+            let mut rest = here.clone();
+            rest.wanted.retain(|(kind, _)| !kind.is_placed());
+            let done = self.work(&rest, observed).await?;
+            outcomes.extend(done.into_iter().filter(|(name, _)| name.0.is_placed()));
+        }
+        for place in former {
+            match self.clear(&place).await? {
+                Gone::All => _ = placement.places.remove(&place),
+                Gone::Asked => placement.is_asked = true,
+                Gone::Not(sentence) if decide::is_forgotten(self.metadata, &place) => {
+                    self.tell_orphans(&place, &sentence);
+                    placement.places.remove(&place);
+                }
+                Gone::Leaves(count) => {
+                    let sentence = format!("{count} objects in cluster {} are being deleted", place.name);
+                    placement.state = Some(Ok(sentence));
+                }
+                Gone::Not(sentence) => placement.state = Some(Err(decide::unforgotten(&place, &sentence))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Names a cluster in the status before the first write there.
+    async fn settle_in(&self, open: &Open, places: &mut BTreeSet<Place>) -> Result<(), Error> {
+        let place = Place { name: open.name.clone(), uid: open.site.uid.to_string() };
+        if places.contains(&place) {
+            return Ok(());
+        }
+        places.retain(|known| known.uid != place.uid);
+        places.insert(place);
+        let SetupPass { context, resources, kind, key, metadata, cause, .. } = *self;
+        let status =
+            super::status::with_places(&resources.status(kind, key), places, metadata.generation, ambient::now());
+        enact::report(context.kcp, cause, kind, key, &status).await?;
+        context.memory.set_places(kind, key, places.clone());
+        Ok(())
+    }
+
+    /// Works in the cluster that a resource asks for: copies first, because pods mount them.
+    async fn work_there(
+        &self,
+        open: &Open,
+        plan: &Plan,
+        known: Known,
+        observed: &mut Observed,
+    ) -> Result<Vec<(ObjectName, Outcome)>, Stop> {
+        let users = self.users(open, Some(plan), observed).await?;
+        let mut there =
+            Observed { keys: observed.keys.clone(), values: observed.values.clone(), ..Observed::default() };
+        let content = |name: &ObjectName| self.context.memory.content(self.key.namespace(), name);
+        let live = |name: &ObjectName| here_of(self, name);
+        let (copies, mut outcomes) = decide::copies(plan, &users, &open.site, &content, &live);
+        let copies = Known { is_complete: false, ..self.known_there(open, COPY, copies, &known) };
+        outcomes.extend(self.run(open, &copies, &mut there).await?);
+        let is_blocked = outcomes.iter().any(|(_, outcome)| !matches!(outcome, Outcome::Well | Outcome::Waits(_)));
+        // New pods would wait for what they mount. Until it is there, those that exist stay.
+        if !is_blocked {
+            let uid = self.metadata.uid.as_deref().unwrap_or_default();
+            let desired = known.desired.iter().map(|one| decide::labelled(one, &open.site, Some(uid))).collect();
+            let mark = known.mark.clone();
+            let mut own = Known { is_complete: known.is_complete, ..self.known_there(open, &mark, desired, &known) };
+            own.wanted.extend(known.wanted.iter().cloned());
+            outcomes.extend(self.run(open, &own, &mut there).await?);
+        }
+        self.prune_copies(open, &users, &known).await?;
+        Ok(outcomes)
+    }
+
+    /// The objects with a mark in a cluster, and those that shall be there.
+    fn known_there(&self, open: &Open, mark: &str, desired: Vec<Desired>, known: &Known) -> Known {
+        let wanted: BTreeSet<ObjectName> = desired.iter().map(|desired| desired.name.clone()).collect();
+        let is_own =
+            |live: &LiveObject| if mark == COPY { live.mark.as_deref() == Some(COPY) } else { self.is_own(live, mark) };
+        let live = open.objects.iter().filter(|(name, live)| wanted.contains(*name) || is_own(live));
+        let live: LiveObjects = live.map(|(name, live)| (name.clone(), Arc::clone(live))).collect();
+        let scope = state::scope(&open.site.uid, self.key.namespace());
+        self.context.memory.shown(&scope, live.keys());
+        Known {
+            mark: mark.to_owned(),
+            place: Some(open.site.clone()),
+            verified: self.context.memory.verified(&scope, wanted.iter()),
+            live,
+            wanted,
+            desired,
+            held: BTreeMap::new(),
+            definition: None,
+            ..known.clone()
+        }
+    }
+
+    /// Whether an object in another cluster is one of the resource.
+    fn is_own(&self, live: &LiveObject, mark: &str) -> bool {
+        live.mark.as_deref() == Some(mark)
+            && live.owner.is_some()
+            && live.owner.as_deref() == self.metadata.uid.as_deref()
+    }
+
+    async fn run(&self, open: &Open, known: &Known, there: &mut Observed) -> Result<Vec<(ObjectName, Outcome)>, Stop> {
+        let outcomes = self.work_in(&open.cluster, known, there).await.inspect_err(|failed| {
+            // Further requests would wait as long.
+            if failed.is_elsewhere && failed.error.is_unreachable() {
+                open.cluster.silent_since(Instant::now());
+            }
+        })?;
+        self.remember(known, there, &outcomes);
+        // What was read and applied says nothing of objects with the same names that belong to others.
+        there.applied.clear();
+        there.found.clear();
+        Ok(outcomes)
+    }
+
+    /// Deletes the copies that no resource and no Deployment in a cluster mounts.
+    async fn prune_copies(&self, open: &Open, users: &Users, known: &Known) -> Result<(), Stop> {
+        if !users.are_all_known {
+            return Ok(());
+        }
+        let mut rest = self.known_there(open, COPY, Vec::new(), known);
+        rest.wanted.extend(users.mounted.keys().cloned());
+        rest.wanted.extend(open.objects.values().flat_map(|live| live.mounts.iter().cloned()));
+        rest.is_complete = true;
+        self.run(open, &rest, &mut Observed::default()).await.map(drop)
+    }
+
+    /// What the resources mount that ask for a cluster, or that still have pods there. `own` is the plan of this one, if
+    /// it stays there.
+    async fn users(&self, open: &Open, own: Option<&Plan>, observed: &mut Observed) -> Result<Users, Error> {
+        let SetupPass { resources, key, .. } = *self;
+        let all = resources.ids().filter(|(_, other)| other.namespace() == key.namespace());
+        let has_pods = |mark: &str| {
+            let mut deployments = open.objects.iter().filter(|((kind, _), _)| *kind == ObjectKind::Deployment);
+            deployments.any(|(_, live)| live.mark.as_deref() == Some(mark))
+        };
+        let is_user = |(kind, key): &(Kind, &Key)| {
+            let is_leaving = resources.metadata(*kind, key).is_some_and(|found| found.deletion_timestamp.is_some());
+            let is_wanted = !is_leaving && resources.cluster_of(*kind, key) == Some(open.name.as_str());
+            let is_this = (*kind, *key) == (self.kind, self.key);
+            !is_this && (is_wanted || has_pods(&setup_mark(*kind, key.name())))
+        };
+        let users: Vec<(Kind, &Key)> = all.filter(is_user).collect();
+        let mut chained = KnownOfCluster::default();
+        for (kind, key) in &users {
+            chained.chained.extend(self.chained_of(*kind, key, observed).await?.chained);
+        }
+        let known = self.with_trusts(chained, observed).await?;
+        let plans = users.into_iter().filter_map(|(kind, key)| resources.plan(kind, key, &known));
+        Ok(Users::new(own.cloned().map(Ok).into_iter().chain(plans)))
+    }
+
+    /// Deletes what a cluster has of the resource. Fails if the control plane does.
+    async fn clear(&self, place: &Place) -> Result<Gone, Error> {
+        let namespace = self.key.namespace();
+        let open = match decide::reach(place, namespace, self.context.stores) {
+            Standing::Asked => return Ok(Gone::Asked),
+            Standing::Unusable(sentence) => return Ok(Gone::Not(sentence)),
+            Standing::Usable(open) => open,
+        };
+        match self.clear_in(&open).await {
+            Ok(0) => {
+                // The others may have less to copy now.
+                self.context.stores.wake_placed(&Key::new(namespace, &open.name));
+                Ok(Gone::All)
+            }
+            Ok(count) => Ok(Gone::Leaves(count)),
+            Err(Stop::Control(error)) => Err(error),
+            Err(Stop::Elsewhere(sentence)) => Ok(Gone::Not(format!("cluster {}: {sentence}", open.name))),
+        }
+    }
+
+    /// Deletes what is in a cluster of the resource, and returns how many objects are left.
+    async fn clear_in(&self, open: &Open) -> Result<usize, Stop> {
+        let nothing = self.nothing();
+        let mut known = self.known_there(open, &nothing.mark, Vec::new(), &nothing);
+        known.is_complete = true;
+        let outcomes = self.run(open, &known, &mut Observed::default()).await?;
+        let left = outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::Leaves).count();
+        if left == 0 {
+            let others = self.users(open, None, &mut Observed::default()).await?;
+            self.prune_copies(open, &others, &nothing).await?;
+        }
+        Ok(left)
+    }
+
+    /// What a resource that is being deleted waits for, before anything of it goes, because a cluster cannot be
+    /// listed: one sentence. Nobody knows then whether its pods run.
+    pub(super) fn unlisted(&self) -> Placement {
+        let mut placement = Placement { places: self.places(), ..Placement::default() };
+        for place in placement.places.clone() {
+            match decide::reach(&place, self.key.namespace(), self.context.stores) {
+                Standing::Usable(_) => {}
+                Standing::Asked => placement.is_asked = true,
+                Standing::Unusable(_) if decide::is_forgotten(self.metadata, &place) => {}
+                Standing::Unusable(sentence) => placement.state = Some(Err(decide::unforgotten(&place, &sentence))),
+            }
+        }
+        placement
+    }
+
+    /// Deletes what other clusters have of a resource that is being deleted. Returns what that waits for: one sentence;
+    /// `None` if nothing is left. Fails if the control plane does.
+    pub(super) async fn leave_elsewhere(&self, placement: &mut Placement) -> Result<Option<String>, Error> {
+        for place in placement.places.clone() {
+            match self.clear(&place).await? {
+                Gone::All => _ = placement.places.remove(&place),
+                Gone::Asked => return Ok(Some(format!("cluster {} has not answered yet", place.name))),
+                Gone::Leaves(count) => {
+                    return Ok(Some(format!("{count} objects in cluster {} are being deleted", place.name)));
+                }
+                Gone::Not(sentence) if decide::is_forgotten(self.metadata, &place) => {
+                    self.tell_orphans(&place, &sentence);
+                    placement.places.remove(&place);
+                }
+                Gone::Not(sentence) => {
+                    let sentence = decide::unforgotten(&place, &sentence);
+                    placement.state = Some(Err(sentence.clone()));
+                    return Ok(Some(sentence));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Says what stays in a cluster that a user has given up.
+    fn tell_orphans(&self, place: &Place, sentence: &str) {
+        let uid = self.metadata.uid.as_deref().unwrap_or_default();
+        let note = format!(
+            "objects with the label {}={uid} stay in cluster {place}: {sentence}; delete what stays yourself",
+            label::OWNER
+        );
+        tracing::warn!(problem = note, "orphans stay in another cluster");
+        self.tell(events::Severity::Warning, reason::KEPT, note);
+    }
+}
+
+/// An object in the control plane.
+fn here_of(pass: &SetupPass<'_>, name: &ObjectName) -> Option<Arc<LiveObject>> {
+    let all = pass.context.stores.setup_objects(pass.key.namespace(), "", &BTreeSet::from([name.clone()]));
+    all.get(name).cloned()
+}
+
+/// Whether an object of the resource is in the control plane that belongs into another cluster.
+fn left(kind: ObjectKind, live: &LiveObject, mark: &str) -> bool {
+    kind.is_placed() && live.mark.as_deref() == Some(mark)
+}
+
+#[cfg(test)]
+mod tests;

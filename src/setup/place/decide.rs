@@ -1,0 +1,332 @@
+//! Decides what other clusters have: values in, values out.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
+
+use serde_json::{Value, json};
+use tidegate_core::{
+    api::{
+        names::{annotation, label},
+        shared::{Condition, ObjectMeta},
+    },
+    conditions::{self, setup::PLACES},
+    landscape,
+    object::{Digest, Object},
+    plan::setup::{Gate, Mounted, Plan, Problem, setup_mark},
+};
+
+use super::Open;
+use crate::{
+    setup::{
+        decide::Outcome,
+        object::{LiveObject, ObjectKind, ObjectState},
+        state::{Desired, Keys, Known, KnownContent, LiveObjects, ObjectName, Origin, Site},
+    },
+    stores::{Identity, OtherCluster, Stores},
+};
+
+/// The value of the label `tidegate.dev/setup` of a copy. That of a resource has a dot.
+pub(super) const COPY: &str = "copy";
+/// The key of the kubeconfig in its Secret, as for runtimes.
+pub(super) const CONFIG: &str = "config";
+
+/// A cluster that may have objects of a resource.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::setup) struct Place {
+    /// Its name in annotations.
+    pub(in crate::setup) name: String,
+    /// The UID of its namespace `kube-system`.
+    pub(in crate::setup) uid: String,
+}
+
+/// Whether a cluster can be used now.
+pub(super) enum Standing {
+    /// It has not answered since the start.
+    Asked,
+    /// It cannot: one sentence.
+    Unusable(String),
+    /// It can.
+    Usable(Open),
+}
+
+/// What is left of a resource in a cluster.
+pub(super) enum Gone {
+    /// Nothing.
+    All,
+    /// The cluster has not answered since the start.
+    Asked,
+    /// So many objects, which are being deleted.
+    Leaves(usize),
+    /// It is not known, or nothing can be deleted: one sentence.
+    Not(String),
+}
+
+/// What the resources in a cluster mount.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Users {
+    /// The keys of each Secret and ConfigMap.
+    pub(super) mounted: BTreeMap<ObjectName, Wanted>,
+    /// Whether each of the resources has a plan.
+    pub(super) are_all_known: bool,
+}
+
+/// The keys of a copy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Those that are named.
+    named: BTreeSet<String>,
+    /// The labels of the resources of which a volume has all.
+    whole: BTreeSet<String>,
+}
+
+// === impl Place ===
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.uid)
+    }
+}
+
+/// The clusters that a status names.
+pub(in crate::setup) fn read_places(status: &Value) -> BTreeSet<Place> {
+    let all: Vec<Condition> = serde_json::from_value(status["conditions"].clone()).unwrap_or_default();
+    let text = conditions::message(&all, PLACES).unwrap_or_default();
+    let place = |text: &str| {
+        let (name, uid) = text.strip_suffix(')')?.split_once(" (")?;
+        Some(Place { name: name.to_owned(), uid: uid.to_owned() })
+    };
+    text.split(", ").filter_map(place).collect()
+}
+
+/// The same as text.
+pub(in crate::setup) fn write_places(places: &BTreeSet<Place>) -> String {
+    places.iter().map(Place::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether a user has given up what a cluster has of a resource.
+pub(super) fn is_forgotten(metadata: &ObjectMeta, place: &Place) -> bool {
+    let named = landscape::annotation(metadata, annotation::FORGET_CLUSTER);
+    let is_forced = landscape::annotation(metadata, annotation::FORCE_REMOVAL) == Some("true");
+    named.is_some_and(|named| named == place.name || named == place.uid)
+        || (is_forced && metadata.deletion_timestamp.is_some())
+}
+
+/// Why objects stay in a cluster, and what to do if it does not come back.
+pub(super) fn unforgotten(place: &Place, sentence: &str) -> String {
+    format!(
+        "objects stay in cluster {place}: {sentence}; if it is gone for good, set the annotation `{}: {}`",
+        annotation::FORGET_CLUSTER,
+        place.uid
+    )
+}
+
+/// The cluster with this name.
+pub(super) fn standing(name: &str, namespace: &str, stores: &Stores) -> Standing {
+    let all = stores.other_clusters(namespace);
+    let Some((_, found)) = all.iter().find(|(other, _)| other == name) else {
+        return Standing::Unusable(format!(
+            "no Secret in namespace {namespace} has the label `{}: {name}`: create one with a kubeconfig in the key \
+             `{CONFIG}`",
+            label::CLUSTER_NAME
+        ));
+    };
+    if let Identity::Known { uid, .. } = &found.identity {
+        let is_same =
+            |other: &OtherCluster| matches!(&other.identity, Identity::Known { uid: other, .. } if other == uid);
+        let same: Vec<&str> = all.iter().filter(|(_, other)| is_same(other)).map(|(name, _)| name.as_str()).collect();
+        if 1 < same.len() {
+            return Standing::Unusable(format!(
+                "{} are names of one cluster: remove the label `{}` from all but one of their Secrets",
+                same.join(" and "),
+                label::CLUSTER_NAME
+            ));
+        }
+    }
+    judge(name, found.clone())
+}
+
+fn judge(name: &str, found: OtherCluster) -> Standing {
+    match (&found.identity, &found.outage) {
+        (Identity::Refused(sentence), _) | (Identity::Asked | Identity::Known { .. }, Some(sentence)) => {
+            Standing::Unusable(sentence.clone())
+        }
+        (Identity::Asked, None) => Standing::Asked,
+        (Identity::Known { .. }, None) => open(name, found).map_or(Standing::Asked, Standing::Usable),
+    }
+}
+
+/// A cluster whose objects are listed.
+pub(super) fn open(name: &str, found: OtherCluster) -> Option<Open> {
+    let OtherCluster { identity: Identity::Known { cluster, uid, control_plane }, objects, unlisted, .. } = found
+    else {
+        return None;
+    };
+    unlisted.is_empty().then(|| Open { name: name.to_owned(), cluster, site: Site { uid, control_plane }, objects })
+}
+
+/// The cluster with this UID, whatever its name.
+pub(super) fn find(namespace: &str, uid: &str, stores: &Stores) -> Option<Open> {
+    let all = stores.other_clusters(namespace).into_iter();
+    all.filter_map(|(name, found)| open(&name, found)).find(|open| *open.site.uid == *uid)
+}
+
+/// The cluster that a status names.
+pub(super) fn reach(place: &Place, namespace: &str, stores: &Stores) -> Standing {
+    reach_in(place, stores.other_clusters(namespace))
+}
+
+fn reach_in(place: &Place, all: Vec<(String, OtherCluster)>) -> Standing {
+    let is_it = |found: &OtherCluster| matches!(&found.identity, Identity::Known { uid, .. } if **uid == *place.uid);
+    let mut of_name = None;
+    let mut is_asked = false;
+    for (name, found) in all {
+        if is_it(&found) {
+            return judge(&name, found);
+        }
+        is_asked |= matches!(found.identity, Identity::Asked) && found.outage.is_none();
+        if name == place.name {
+            of_name = Some(found);
+        }
+    }
+    match of_name {
+        // One of them may be it.
+        _ if is_asked => Standing::Asked,
+        Some(OtherCluster { identity: Identity::Known { .. }, .. }) => {
+            Standing::Unusable(format!("the Secret of cluster {} leads to another one now", place.name))
+        }
+        Some(found) => judge(&place.name, found),
+        None => {
+            Standing::Unusable(format!("no Secret has the label `{}` and leads there: create one", label::CLUSTER_NAME))
+        }
+    }
+}
+
+/// Whether all pods of a plan are ready.
+pub(super) fn are_up(plan: &Plan, live: &LiveObjects) -> bool {
+    let state = |name: &str| live.get(&(ObjectKind::Deployment, name.to_owned())).map(|found| &found.state);
+    plan.deployments.iter().all(|one| matches!(state(&one.name), Some(ObjectState::Deployment(pods)) if pods.are_up()))
+}
+
+/// Takes out of what the control plane shall have what another cluster shall have. Until it is there, what the control
+/// plane has of it stays.
+pub(super) fn split(known: &mut Known) -> Known {
+    let (there, here): (Vec<Desired>, Vec<Desired>) =
+        std::mem::take(&mut known.desired).into_iter().partition(|desired| desired.name.0.is_placed());
+    known.desired = here;
+    let wanted = known.wanted.iter().filter(|name| name.0.is_placed()).cloned().collect();
+    Known { wanted, desired: there, live: LiveObjects::new(), verified: BTreeMap::new(), ..known.clone() }
+}
+
+/// An object for another cluster, with the labels by which it is found there again. A copy has no `owner`.
+pub(super) fn labelled(desired: &Desired, site: &Site, owner: Option<&str>) -> Desired {
+    let mut labelled = desired.clone();
+    labelled.object.set_label(label::CONTROL_PLANE, &site.control_plane);
+    if let Some(owner) = owner {
+        labelled.object.set_label(label::OWNER, owner);
+    }
+    let labels = format!("{} {}", site.control_plane, owner.unwrap_or_default());
+    labelled.digest = Digest::all([&desired.digest, &Digest::of_bytes(labels.as_bytes())]);
+    labelled.object.set_annotation(annotation::DIGEST, &labelled.digest.to_string());
+    labelled
+}
+
+// === impl Users ===
+
+impl Users {
+    /// What the pods of these plans mount, together.
+    pub(super) fn new(plans: impl Iterator<Item = Result<Plan, Problem>>) -> Users {
+        let mut users = Users { are_all_known: true, ..Users::default() };
+        for plan in plans {
+            let Ok(plan) = plan else {
+                users.are_all_known = false;
+                continue;
+            };
+            for Mounted { kind, name, keys } in plan.mounted() {
+                let Some(kind) = ObjectKind::named(kind) else { continue };
+                let wanted = users.mounted.entry((kind, name)).or_default();
+                wanted.whole.extend(keys.is_empty().then(|| setup_mark(plan.kind, plan.key.name())));
+                wanted.named.extend(keys);
+            }
+        }
+        users
+    }
+}
+
+// === impl Wanted ===
+
+impl Wanted {
+    /// The keys that a copy has of a Secret or ConfigMap with this content. Fails with one sentence if a volume names
+    /// the private key of a CA. Of a volume with all keys, private keys of CAs are left out, and all private keys if
+    /// the Secret belongs to a resource, `owner`, that has no such volume.
+    fn keys(&self, name: &ObjectName, content: &KnownContent, owner: Option<&str>) -> Result<Vec<String>, String> {
+        if let Some(key) = self.named.iter().find(|key| content.authorities.contains(*key)) {
+            return Err(format!(
+                "Secret {}, key `{key}`: the private key of a CA does not leave the control plane; mount `tls.crt` only",
+                name.1
+            ));
+        }
+        let is_of_others = owner.is_some_and(|owner| !self.whole.contains(owner));
+        let is_left_out =
+            |key: &String| content.authorities.contains(key) || (is_of_others && content.private.contains(key));
+        let is_copied = |key: &&String| self.named.contains(*key) || (!self.whole.is_empty() && !is_left_out(key));
+        Ok(content.keys.keys().filter(is_copied).cloned().collect())
+    }
+}
+
+/// The copies of what the pods of a plan mount, with the keys for all users, and what cannot be copied. `content` and
+/// `live` are those of the control plane.
+pub(super) fn copies(
+    plan: &Plan,
+    users: &Users,
+    site: &Site,
+    content: &dyn Fn(&ObjectName) -> Option<Arc<KnownContent>>,
+    live: &dyn Fn(&ObjectName) -> Option<Arc<LiveObject>>,
+) -> (Vec<Desired>, Vec<(ObjectName, Outcome)>) {
+    let (mut copies, mut refused) = (Vec::new(), Vec::new());
+    for mounted in plan.mounted() {
+        let Some(kind) = ObjectKind::named(mounted.kind) else { continue };
+        let name = (kind, mounted.name.clone());
+        let wanted = users.mounted.get(&name).cloned().unwrap_or_default();
+        let found = content(&name);
+        let owner = live(&name).and_then(|live| live.mark.clone());
+        let keys = found.as_ref().map_or(Ok(Vec::new()), |found| wanted.keys(&name, found, owner.as_deref()));
+        match keys {
+            Ok(keys) => copies.extend(copy(plan, mounted, keys, found.as_deref(), site)),
+            Err(sentence) => refused.push((name, Outcome::Unusable(sentence))),
+        }
+    }
+    (copies, refused)
+}
+
+fn copy(
+    plan: &Plan,
+    mounted: Mounted,
+    keys: Vec<String>,
+    found: Option<&KnownContent>,
+    site: &Site,
+) -> Option<Desired> {
+    let kind = ObjectKind::named(mounted.kind)?;
+    let value = json!({
+        "apiVersion": "v1",
+        "kind": mounted.kind,
+        "metadata": {
+            "name": mounted.name,
+            "namespace": plan.key.namespace(),
+            "labels": { label::SETUP: COPY },
+        },
+    });
+    let mut object = Object::new(value).ok()?;
+    if kind == ObjectKind::Secret {
+        object.map_mut().insert("type".to_owned(), "Opaque".into());
+    }
+    let nothing = Keys::new();
+    let values = found.map_or(&nothing, |found| &found.keys);
+    let values: Vec<String> = keys.iter().filter_map(|key| Some(format!("{key}={}", values.get(key)?))).collect();
+    let digest = Digest::of_bytes(format!("{}{}", object.digest(), values.join("\n")).as_bytes());
+    let (name, gates) = ((kind, mounted.name.clone()), vec![Gate::Key(mounted)]);
+    let copy = Desired { name, object, digest, gates, origin: Origin::Copied(keys), replicas: None };
+    Some(labelled(&copy, site, None))
+}

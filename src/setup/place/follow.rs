@@ -1,0 +1,230 @@
+//! Keeps the connections to other clusters, and watches their objects: one task a cluster.
+//!
+//! A cluster is used once it is known which one it is. Its outage is logged once when it begins and once when it ends,
+//! and wakes the resources of its namespace both times.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures::future::{self, BoxFuture, FutureExt as _};
+use kube::core::{DynamicObject, PartialObjectMeta};
+use tidegate_cluster::{
+    Cluster, ClusterName, Error, Kind, Limits, access,
+    follower::{self, Change, Options},
+};
+use tidegate_core::{api::names::label, name::Key, object::Gvk};
+use tidegate_process::retry;
+use tokio::time::Instant;
+
+use super::decide::CONFIG;
+use crate::{
+    setup::{
+        content, enact,
+        object::{LiveObject, ObjectKind},
+    },
+    stores::{Identity, Stores},
+};
+
+/// A pass over a landscape must not wait longer for one answer.
+const LIMITS: Limits =
+    Limits { concurrency: 8, request_timeout: Duration::from_secs(10), connect_timeout: Duration::from_secs(3) };
+/// Pauses before a cluster is asked again which one it is.
+const PAUSE_MIN: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// How often the end or the begin of an outage is looked for. Sends a request only during an outage.
+const GLANCE: Duration = Duration::from_secs(1);
+/// A cluster that has not listed its objects after this time is a problem.
+const LISTED_WITHIN: Duration = Duration::from_secs(15);
+
+/// Why a cluster is not used.
+enum Refusal {
+    /// Only a change of its Secret helps: one sentence.
+    Final(String),
+    /// It may be used later: one sentence.
+    ForNow(String),
+}
+
+/// A cluster, and the Secrets that lead there with their versions.
+struct Kept<'a> {
+    secrets: BTreeMap<String, Arc<str>>,
+    work: BoxFuture<'a, ()>,
+}
+
+/// Keeps connections to other clusters, and watches their objects. Never ends.
+pub(crate) async fn follow(kcp: &Cluster, stores: &Stores) {
+    let mut secrets = stores.cluster_secrets();
+    let mut all: BTreeMap<Key, Kept<'_>> = BTreeMap::new();
+    loop {
+        let wanted = secrets.borrow_and_update().clone();
+        all.retain(|place, kept| {
+            if !wanted.contains_key(place) {
+                stores.set_other_cluster(place, None);
+            }
+            wanted.get(place) == Some(&kept.secrets)
+        });
+        for (place, secrets) in wanted {
+            all.entry(place.clone()).or_insert_with(|| {
+                let work = keep(kcp, stores, place, secrets.clone()).boxed();
+                Kept { secrets, work }
+            });
+        }
+        let works = future::join_all(all.values_mut().map(|kept| &mut kept.work));
+        tokio::select! {
+            // The sender lives as long as `stores`.
+            _ = secrets.changed() => {}
+            () = async { works.await; future::pending().await } => {}
+        }
+    }
+}
+
+/// Keeps one cluster. Never ends.
+async fn keep(kcp: &Cluster, stores: &Stores, place: Key, secrets: BTreeMap<String, Arc<str>>) {
+    stores.set_other_cluster(&place, Some(Identity::Asked));
+    let mut failures: u32 = 0;
+    loop {
+        match identify(kcp, &place, &secrets).await {
+            Ok((cluster, uid, control_plane)) => {
+                let (to_watch, known) = (Arc::clone(&cluster), Arc::clone(&control_plane));
+                if 0 < failures {
+                    tracing::info!(cluster = %place, "another cluster of kcp landscapes can be used again");
+                }
+                stores.set_other_cluster(&place, Some(Identity::Known { cluster, uid, control_plane }));
+                let watches = ObjectKind::PLACED.map(|kind| watch(&to_watch, stores, &place, &known, kind));
+                future::join(future::join_all(watches), glance(&to_watch, stores, &place)).await;
+            }
+            Err(Refusal::Final(problem)) => {
+                tracing::warn!(cluster = %place, problem, "cannot use another cluster of kcp landscapes");
+                stores.set_other_cluster(&place, Some(Identity::Refused(problem)));
+                // A change of its Secret ends this.
+                future::pending::<()>().await;
+            }
+            Err(Refusal::ForNow(problem)) => {
+                failures = failures.saturating_add(1);
+                if failures == 1 {
+                    tracing::warn!(cluster = %place, problem, "cannot use another cluster of kcp landscapes");
+                }
+                stores.set_outage_elsewhere(&place, Some(problem));
+                tokio::time::sleep(retry::backoff(PAUSE_MIN, PAUSE_MAX, failures)).await;
+            }
+        }
+    }
+}
+
+/// Notes when a cluster cannot be used any more, and when it can again. Never ends.
+async fn glance(cluster: &Cluster, stores: &Stores, place: &Key) {
+    let (began, mut known) = (Instant::now(), false);
+    loop {
+        tokio::time::sleep(GLANCE).await;
+        if cluster.outage().is_some() {
+            // Nothing else asks it meanwhile. Most of these requests are not sent: after each there is a pause.
+            _ = uid(cluster).await;
+        }
+        let is_late = LISTED_WITHIN <= began.elapsed();
+        let problem = match (cluster.outage(), stores.unlisted_elsewhere(place).filter(|_| is_late)) {
+            (Some(outage), _) => Some(format!("cluster {} cannot be reached: {}", place.name(), outage.cause)),
+            (None, Some(kind)) => Some(format!(
+                "cluster {} does not list its objects of the kind {}: give the account of its Secret the rights of \
+                 `deploy/kcp-cluster`",
+                place.name(),
+                kind.as_str()
+            )),
+            (None, None) => None,
+        };
+        if problem.is_some() == known {
+            continue;
+        }
+        known = problem.is_some();
+        match &problem {
+            Some(problem) => {
+                tracing::warn!(cluster = %place, problem, "another cluster of kcp landscapes cannot be reached");
+            }
+            None => tracing::info!(cluster = %place, "another cluster of kcp landscapes can be reached again"),
+        }
+        stores.set_outage_elsewhere(place, problem);
+    }
+}
+
+/// Connects to a cluster, and asks which one it is. Returns its UID and that of the control plane.
+async fn identify(
+    kcp: &Cluster,
+    place: &Key,
+    secrets: &BTreeMap<String, Arc<str>>,
+) -> Result<(Arc<Cluster>, Arc<str>, Arc<str>), Refusal> {
+    let name = place.name();
+    let cluster = connect(kcp, place, secrets).await?;
+    let control_plane = uid(kcp).await.map_err(|error| {
+        Refusal::ForNow(format!("cluster {name} cannot be compared with the control plane: {error}"))
+    })?;
+    let uid =
+        uid(&cluster).await.map_err(|error| Refusal::ForNow(format!("cluster {name} cannot be used: {error}")))?;
+    match (control_plane, uid) {
+        (Some(control_plane), Some(uid)) if control_plane == uid => Err(Refusal::Final(format!(
+            "cluster {name} is the control plane itself: remove the annotation from its resources, and the label from \
+             its Secret"
+        ))),
+        (Some(control_plane), Some(uid)) => Ok((cluster, uid, control_plane)),
+        (None, _) => Err(Refusal::ForNow("the control plane has no namespace kube-system".to_owned())),
+        (_, None) => Err(Refusal::ForNow(format!(
+            "cluster {name} has no namespace kube-system, by which clusters are told apart"
+        ))),
+    }
+}
+
+/// The UID of a cluster: that of its namespace `kube-system`, which nobody can delete.
+async fn uid(cluster: &Cluster) -> Result<Option<Arc<str>>, Error> {
+    let kind = Kind::new(Gvk::new("", "v1", "Namespace"), "namespaces", false);
+    let found = cluster.get_object_meta(&kind, &Key::new("", "kube-system")).await?;
+    Ok(found.and_then(|found| found.uid).map(Into::into))
+}
+
+/// The connection.
+async fn connect(kcp: &Cluster, place: &Key, secrets: &BTreeMap<String, Arc<str>>) -> Result<Arc<Cluster>, Refusal> {
+    let cluster = place.name();
+    let names: Vec<&str> = secrets.keys().map(String::as_str).collect();
+    let [name] = names[..] else {
+        let names = names.join(", ");
+        return Err(Refusal::Final(format!(
+            "the Secrets {names} lead to cluster {cluster}: remove the label from all but one"
+        )));
+    };
+    let found = enact::read(kcp, place.namespace(), &(ObjectKind::Secret, name.to_owned())).await;
+    let found =
+        found.map_err(|error| Refusal::ForNow(format!("cannot read Secret {name} of cluster {cluster}: {error}")))?;
+    let values = found.as_ref().map(content::values).unwrap_or_default();
+    let Some(kubeconfig) = values.get(CONFIG) else {
+        return Err(Refusal::Final(format!("Secret {name} of cluster {cluster} has no key `{CONFIG}`")));
+    };
+    let refused = |error: &dyn std::fmt::Display| {
+        Refusal::Final(format!("Secret {name} of cluster {cluster} cannot be used: {error}"))
+    };
+    let access = access::parse(kubeconfig).and_then(|access| access.config());
+    let config = access.map_err(|error| refused(&error))?;
+    let connected = kcp.alike(ClusterName::Placed(place.clone()), &config, LIMITS);
+    connected.map(Arc::new).map_err(|error| refused(&error))
+}
+
+/// Watches the objects of a kind that this control plane made.
+fn watch(
+    cluster: &Arc<Cluster>,
+    stores: &Stores,
+    place: &Key,
+    control_plane: &str,
+    kind: ObjectKind,
+) -> BoxFuture<'static, ()> {
+    let selector = format!("{}={control_plane}", label::CONTROL_PLANE);
+    let options = Options::all(kind.kind()).namespace(place.namespace()).labels(&selector);
+    let cluster = Arc::clone(cluster);
+    let (stores, place) = (stores.clone(), place.clone());
+    let on_change = move |change: Change<LiveObject>| match change {
+        Change::Set { key, new, .. } => stores.set_object_elsewhere(&place, (kind, key.name().to_owned()), Some(new)),
+        Change::Gone { key, .. } => stores.set_object_elsewhere(&place, (kind, key.name().to_owned()), None),
+        Change::Synced => stores.listed_elsewhere(&place, kind),
+        // Such an object is read before it is written.
+        Change::Unreadable { .. } | Change::Cleared { .. } | Change::NotServed | Change::Served => {}
+    };
+    if kind == ObjectKind::Deployment {
+        let project = move |found: DynamicObject| Some(LiveObject::from_object(kind, found));
+        return follower::follow(cluster, options, project, on_change);
+    }
+    let project = move |found: PartialObjectMeta<DynamicObject>| Some(LiveObject::from_metadata(kind, found));
+    follower::follow(cluster, options.metadata_only(), project, on_change)
+}

@@ -1,0 +1,255 @@
+use std::collections::BTreeMap;
+
+use super::{
+    decide::{copies, is_forgotten, labelled, read_places, split, unforgotten},
+    *,
+};
+use crate::setup::{
+    content, desired,
+    state::{Issuance, KnownContent, Origin, Values},
+};
+use serde_json::json;
+use tidegate_core::{
+    api::{names::annotation, setup::FrontProxy, shared::ObjectMeta},
+    landscape::setup::Resources,
+    plan::setup::Mounted,
+    template::Templates,
+};
+
+const NAMESPACE: &str = "kcp-system";
+
+/// The example, with a FrontProxy in another cluster.
+fn resources() -> Resources {
+    let mut resources = Resources::default();
+    let text = include_str!("../../../examples/kcp/landscape.yaml");
+    for document in text.split("---\n") {
+        let value: serde_json::Value = serde_yaml::from_str(document).expect("YAML");
+        let name = value["metadata"]["name"].as_str().expect("a name");
+        let key = Key::new(NAMESPACE, name);
+        match value["kind"].as_str().expect("a kind") {
+            "RootShard" => _ = resources.root_shards.insert(key, Arc::new(serde_json::from_value(value).expect("one"))),
+            "Shard" => _ = resources.shards.insert(key, Arc::new(serde_json::from_value(value).expect("one"))),
+            "VirtualWorkspace" => {
+                _ = resources.virtual_workspaces.insert(key, Arc::new(serde_json::from_value(value).expect("one")));
+            }
+            "CacheServer" => {
+                _ = resources.cache_servers.insert(key, Arc::new(serde_json::from_value(value).expect("one")));
+            }
+            "FrontProxy" => {
+                let mut proxy: FrontProxy = serde_json::from_value(value).expect("one");
+                let annotations = [(annotation::CLUSTER.to_owned(), "eu".to_owned())].into_iter().collect();
+                proxy.metadata.annotations = Some(annotations);
+                _ = resources.front_proxies.insert(key, Arc::new(proxy));
+            }
+            _ => {}
+        }
+    }
+    resources
+}
+
+fn site() -> Site {
+    Site { uid: "uid-of-eu".into(), control_plane: "uid-of-kcp".into() }
+}
+
+fn plan(kind: Kind, name: &str) -> Plan {
+    let key = Key::new(NAMESPACE, name);
+    resources().plan(kind, &key, &KnownOfCluster::default()).expect("it exists").expect("a plan")
+}
+
+/// What the control plane has: every mounted key, and one more.
+fn contents(plans: &[&Plan]) -> BTreeMap<ObjectName, Arc<KnownContent>> {
+    let mut all = BTreeMap::new();
+    for Mounted { kind, name, keys } in plans.iter().flat_map(|plan| plan.mounted()) {
+        let kind = ObjectKind::named(kind).expect("a kind");
+        let values: Values =
+            keys.iter().map(String::as_str).chain(["more.key"]).map(|key| (key.to_owned(), key.into())).collect();
+        all.insert((kind, name), Arc::new(content::known("1", &values)));
+    }
+    all
+}
+
+fn copies_of(plan: &Plan, users: &[&Plan], contents: &BTreeMap<ObjectName, Arc<KnownContent>>) -> Vec<Desired> {
+    let users = Users::new(users.iter().map(|&plan| Ok(plan.clone())));
+    let (copies, refused) = copies(plan, &users, &site(), &|name| contents.get(name).cloned(), &|_| None);
+    assert!(refused.is_empty(), "{refused:?}");
+    copies
+}
+
+fn keys_of<'a>(copies: &'a [Desired], name: &str) -> &'a [String] {
+    let copy = copies.iter().find(|copy| copy.name.1 == name).unwrap_or_else(|| panic!("no copy {name}"));
+    let Origin::Copied(keys) = &copy.origin else { panic!("{:?}", copy.origin) };
+    keys
+}
+
+/// Row 66: the pods and their Services are there; what only certificates need stays.
+#[test]
+fn r66_another_cluster_has_the_pods_and_the_control_plane_has_the_rest() {
+    let plan = plan(Kind::FrontProxy, "public");
+    let keys = contents(&[&plan]).into_iter().map(|(name, known)| (name, known.keys.clone())).collect();
+    let (all, failures) = desired(&Templates::embedded(), &plan, &keys, Issuance::CertManager);
+    assert_eq!(failures, [""; 0]);
+    let mut here = Known {
+        namespace: NAMESPACE.to_owned(),
+        mark: setup_mark(Kind::FrontProxy, "public"),
+        place: None,
+        live: LiveObjects::new(),
+        around: None,
+        verified: BTreeMap::new(),
+        wanted: all.iter().map(|desired| desired.name.clone()).collect(),
+        desired: all.clone(),
+        held: BTreeMap::new(),
+        definition: None,
+        is_complete: true,
+        may_adopt: false,
+        issuance: Issuance::CertManager,
+        now: ambient::now(),
+    };
+    let there = split(&mut here);
+    let kinds = |all: &[Desired]| all.iter().map(|desired| desired.name.0).collect::<BTreeSet<_>>();
+    assert!(kinds(&here.desired).iter().all(|kind| !kind.is_placed()), "{:?}", here.desired);
+    assert_eq!(here.wanted.len(), all.len(), "what the control plane has of it stays for now");
+    assert_eq!(kinds(&there.desired), BTreeSet::from([ObjectKind::Deployment, ObjectKind::Service]));
+    assert_eq!(there.wanted, there.desired.iter().map(|desired| desired.name.clone()).collect());
+
+    // The labels are on the object and not on its pods, and another resource of the name is another one.
+    let deployment = there.desired.iter().find(|one| one.name.0 == ObjectKind::Deployment).expect("a Deployment");
+    let made = labelled(deployment, &site(), Some("uid-1"));
+    assert_eq!(made.object.label(label::CONTROL_PLANE), Some("uid-of-kcp"));
+    assert_eq!(made.object.label(label::OWNER), Some("uid-1"));
+    assert_eq!(made.object.value()["spec"], deployment.object.value()["spec"]);
+    assert_eq!(made.object.annotation(annotation::DIGEST), Some(made.digest.to_string().as_str()));
+    assert_ne!(made.digest, labelled(deployment, &site(), Some("uid-2")).digest);
+}
+
+/// Row 66: a copy has exactly the keys that all its users mount together, whichever of them writes it.
+#[test]
+fn r66_a_copy_has_the_keys_of_all_its_users_and_no_others() {
+    let (proxy, shard) = (plan(Kind::FrontProxy, "public"), plan(Kind::Shard, "eu"));
+    let contents = contents(&[&proxy, &shard]);
+    let alone = copies_of(&proxy, &[&proxy], &contents);
+    let mounted: BTreeSet<ObjectName> = proxy
+        .mounted()
+        .into_iter()
+        .map(|mounted| (ObjectKind::named(mounted.kind).expect("a kind"), mounted.name))
+        .collect();
+    assert_eq!(alone.iter().map(|copy| copy.name.clone()).collect::<BTreeSet<_>>(), mounted);
+    assert_eq!(keys_of(&alone, "main-public-server"), ["tls.crt", "tls.key"]);
+    for copy in alone.iter().filter(|copy| copy.name.1.ends_with("-ca") && copy.name.1 != "login-ca") {
+        assert_eq!(keys_of(&alone, &copy.name.1), ["tls.crt"]);
+    }
+    let copy = alone.iter().find(|copy| copy.name.1 == "main-public-server").expect("its certificate");
+    let mut object = copy.object.clone();
+    let values = ["tls.crt", "tls.key", "more.key"].map(|key| (key.to_owned(), b"value".to_vec()));
+    content::copy(&mut object, &values.into_iter().collect(), keys_of(&alone, "main-public-server"));
+    assert_eq!(object.value()["data"].as_object().expect("data").keys().collect::<Vec<_>>(), ["tls.crt", "tls.key"]);
+    assert_eq!(object.label(label::SETUP), Some(COPY));
+    assert_eq!(object.label(label::OWNER), None, "it belongs to all who mount it");
+
+    // Both write the same.
+    let shared: Vec<&str> = ["main-ca", "main-client-ca"].into_iter().collect();
+    let of_proxy = copies_of(&proxy, &[&proxy, &shard], &contents);
+    let of_shard = copies_of(&shard, &[&proxy, &shard], &contents);
+    let digest = |all: &[Desired], name: &str| all.iter().find(|copy| copy.name.1 == name).map(|copy| copy.digest);
+    let common: Vec<&Desired> =
+        of_proxy.iter().filter(|copy| of_shard.iter().any(|other| other.name == copy.name)).collect();
+    assert!(!common.is_empty(), "they share the certificates of CAs, such as {shared:?}");
+    for copy in common {
+        assert_eq!(digest(&of_proxy, &copy.name.1), digest(&of_shard, &copy.name.1), "{}", copy.name.1);
+    }
+}
+
+fn authority(name: &str) -> (rcgen::CertificateParams, rcgen::KeyPair, String) {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let mut params = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    let certificate = params.self_signed(&key).expect("a certificate").pem();
+    (params, key, certificate)
+}
+
+/// Row 66: of a volume with all keys of a Secret, the private key of a CA stays; a volume that names it is refused.
+#[test]
+fn r66_the_private_key_of_a_ca_never_leaves_the_control_plane() {
+    let (params, ca_key, ca) = authority("company");
+    let issuer = rcgen::Issuer::from_params(&params, &ca_key);
+    let leaf_key = rcgen::KeyPair::generate().expect("a key");
+    let leaf = rcgen::CertificateParams::new(vec!["a.example.com".to_owned()]).expect("parameters");
+    let leaf = leaf.signed_by(&leaf_key, &issuer).expect("a certificate").pem();
+    let (ca_key, leaf_key) = (ca_key.serialize_pem(), leaf_key.serialize_pem());
+    let of = |values: &[(&str, &str)]| {
+        let values: Values = values.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect();
+        Arc::new(content::known("1", &values))
+    };
+    let plan = |items: serde_json::Value| {
+        let volume = json!({"name": "more", "secret": {"secretName": "given", "items": items}});
+        let mut resources = resources();
+        let key = Key::new(NAMESPACE, "public");
+        let mut proxy = FrontProxy::clone(&resources.front_proxies[&key]);
+        proxy.spec.extra_volumes = vec![serde_json::from_value(volume).expect("a volume")];
+        resources.front_proxies.insert(key.clone(), Arc::new(proxy));
+        resources.plan(Kind::FrontProxy, &key, &KnownOfCluster::default()).expect("it exists").expect("a plan")
+    };
+    let whole = plan(serde_json::Value::Null);
+    let copied = |plan: &Plan, known: &Arc<KnownContent>, owner: Option<&str>| {
+        let users = Users::new([Ok(plan.clone())].into_iter());
+        let content = |name: &ObjectName| (name.1 == "given").then(|| Arc::clone(known));
+        let live = |_: &ObjectName| {
+            let metadata =
+                json!({"metadata": {"name": "given", "labels": owner.map(|owner| json!({label::SETUP: owner}))}});
+            let found = serde_json::from_value(metadata).expect("an object");
+            Some(Arc::new(LiveObject::from_metadata(ObjectKind::Secret, found)))
+        };
+        let (copies, refused) = copies(plan, &users, &site(), &content, &live);
+        let refused: Vec<String> = refused.into_iter().map(|(_, outcome)| format!("{outcome:?}")).collect();
+        (refused.is_empty().then(|| keys_of(&copies, "given").join(" ")), refused.join(""))
+    };
+    let cases = [
+        (of(&[("tls.crt", &ca), ("tls.key", &ca_key), ("ca.crt", &ca)]), "ca.crt tls.crt"),
+        (of(&[("ca.crt", &ca), ("company.key", &ca_key)]), "ca.crt"),
+        (of(&[("both.pem", &format!("{ca}{ca_key}")), ("note", "text")]), "note"),
+        (of(&[("tls.crt", &leaf), ("tls.key", &leaf_key), ("ca.crt", &ca)]), "ca.crt tls.crt tls.key"),
+        (of(&[("token", "secret")]), "token"),
+    ];
+    for (known, expected) in &cases {
+        assert_eq!(copied(&whole, known, None).0.as_deref(), Some(*expected));
+    }
+    let named = plan(json!([{"key": "tls.key", "path": "tls.key"}]));
+    let (keys, refused) = copied(&named, &cases[0].0, None);
+    assert_eq!(keys, None);
+    assert!(refused.contains("the private key of a CA does not leave the control plane"), "{refused}");
+    assert_eq!(copied(&named, &cases[3].0, None).0.as_deref(), Some("tls.key"));
+    // Nor does that of another resource with such a volume.
+    assert_eq!(copied(&whole, &cases[3].0, Some("shard.eu")).0.as_deref(), Some("ca.crt tls.crt"));
+    assert_eq!(copied(&whole, &cases[3].0, Some("frontproxy.public")).0.as_deref(), Some("ca.crt tls.crt tls.key"));
+}
+
+#[test]
+fn r66_a_status_names_clusters_until_they_are_given_up() {
+    let place = |name: &str, uid: &str| Place { name: name.to_owned(), uid: uid.to_owned() };
+    let places = BTreeSet::from([place("eu", "1-2"), place("us", "3-4")]);
+    let status = crate::setup::status::with_places(&json!({"phase": "Running"}), &places, Some(1), ambient::now());
+    assert_eq!(status["phase"], "Running");
+    assert_eq!(read_places(&status), places);
+    assert_eq!(read_places(&json!({})), BTreeSet::new());
+    let metadata = |annotation: &str, value: &str, is_leaving: bool| {
+        let deletion = is_leaving.then_some("2026-01-01T00:00:00Z");
+        let metadata = json!({"name": "a", "annotations": {annotation: value}, "deletionTimestamp": deletion});
+        serde_json::from_value::<ObjectMeta>(metadata).expect("metadata")
+    };
+    let eu = place("eu", "1-2");
+    for (annotation, value, is_leaving, expected) in [
+        (annotation::FORGET_CLUSTER, "eu", false, true),
+        (annotation::FORGET_CLUSTER, "1-2", true, true),
+        (annotation::FORGET_CLUSTER, "us", true, false),
+        (annotation::FORCE_REMOVAL, "true", true, true),
+        (annotation::FORCE_REMOVAL, "true", false, false),
+        (annotation::FORCE_REMOVAL, "false", true, false),
+    ] {
+        assert_eq!(is_forgotten(&metadata(annotation, value, is_leaving), &eu), expected, "{annotation} {value}");
+    }
+    assert_eq!(
+        unforgotten(&eu, "it is silent"),
+        "objects stay in cluster eu (1-2): it is silent; if it is gone for good, set the annotation \
+         `tidegate.dev/forget-cluster: 1-2`"
+    );
+}
