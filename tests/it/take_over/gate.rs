@@ -70,6 +70,9 @@ enum Way {
     Never,
 }
 
+/// A request that is on its way to a server, also while its body arrives.
+struct Running(Arc<Shared>);
+
 /// The longest body.
 const BODY_MAX: usize = 64 << 20;
 
@@ -142,6 +145,21 @@ impl Barrier {
     }
 }
 
+// === impl Running ===
+
+impl Running {
+    fn new(shared: &Arc<Shared>) -> Running {
+        shared.running.send_modify(|running| *running += 1);
+        Running(Arc::clone(shared))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.send_modify(|running| *running -= 1);
+    }
+}
+
 // === impl Gate ===
 
 impl Gate {
@@ -187,6 +205,7 @@ async fn forward(State((client, barrier)): State<(Client, Barrier)>, request: Re
     if matches!(way, Way::Never | Way::Ends(End::BeforeItArrives)) {
         return std::future::pending().await;
     }
+    let running = Running::new(&barrier.0);
     let mut forwarded = http::Request::builder().method(parts.method).uri(path);
     for name in [header::CONTENT_TYPE, header::ACCEPT] {
         if let Some(value) = parts.headers.get(&name) {
@@ -194,14 +213,15 @@ async fn forward(State((client, barrier)): State<(Client, Barrier)>, request: Re
         }
     }
     // A client that is killed may leave a part of a body.
-    let Ok(body) = to_bytes(body, BODY_MAX).await else { return std::future::pending().await };
+    let Ok(body) = to_bytes(body, BODY_MAX).await else {
+        drop(running);
+        return std::future::pending().await;
+    };
     let forwarded = forwarded.body(kube::client::Body::from(body.to_vec())).expect("a request");
     // Of its own, so that it arrives whatever becomes of the client.
-    let shared = Arc::clone(&barrier.0);
-    shared.running.send_modify(|running| *running += 1);
     let sent = tokio::spawn(async move {
         let answer = client.send(forwarded).await;
-        shared.running.send_modify(|running| *running -= 1);
+        drop(running);
         answer
     });
     let answer = sent.await.expect("it ends").expect("the server answers");
