@@ -353,9 +353,12 @@ impl SetupMemory {
         memory.contents.insert(id, Arc::new(content));
     }
 
-    /// Forgets the former key of service accounts of a shard that is gone.
+    /// Forgets the keys of service accounts of a shard that is gone: another one of this name does not trust them.
     pub(super) fn forget_key(&self, shard: &Key) {
-        self.lock().gone.remove(&Key::new(shard.namespace(), &format!("{}{KEY_SUFFIX}", shard.name())));
+        let secret = Key::new(shard.namespace(), &format!("{}{KEY_SUFFIX}", shard.name()));
+        let mut memory = self.lock();
+        memory.gone.remove(&secret);
+        memory.contents.remove(&(ObjectKind::Secret, secret));
     }
 
     /// Whether no former certificate of a CA or key is in use beside this one.

@@ -110,4 +110,8 @@ fn a_renewal_that_keeps_the_key_does_not_bring_a_former_key_back() {
     set(None);
     set(Some(&first));
     assert_eq!(former(), Some(renewed.clone()));
+    // Another shard of this name begins anew.
+    memory.forget_key(&Key::new(namespace, "main"));
+    set(Some(&second));
+    assert_eq!(former(), None);
 }
