@@ -312,7 +312,10 @@ impl SetupPass<'_> {
             enact::release(context.kcp, self.cause, kind, metadata).await?;
             context.memory.forget(key.namespace(), known.live.keys());
             context.memory.forget_inside(kind, key);
-            context.memory.forget_key(key);
+            match kind {
+                Kind::RootShard | Kind::Shard => context.memory.forget_key(key),
+                Kind::CacheServer | Kind::FrontProxy | Kind::VirtualWorkspace | Kind::Kubeconfig => {}
+            }
             return Ok(Finish::Done);
         }
         let inside = inside::Report { provisioned: self.provisioned(), ..inside::Report::default() };
