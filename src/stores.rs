@@ -562,13 +562,15 @@ impl Stores {
     }
 
     /// The kinds of definitions that the control plane serves, as far as they are reconciled, in the order of apply.
-    pub(crate) fn applied_kinds(&self) -> Vec<Kind> {
-        let is_free = self.0.kcp_operator.borrow().is_none();
+    /// `has_operator` says whether kcp-operator runs: a pass that has decided something about it reads it only once.
+    pub(crate) fn applied_kinds(&self, has_operator: bool) -> Vec<Kind> {
         let tables = self.tables();
         let is_applied = |kind: &Kind| match kind {
             Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Kyma => true,
             Kind::Setup(kind) => {
-                is_free && tables.is_setup_watched && tables.setup_not_served.iter().all(|(missing, _)| missing != kind)
+                !has_operator
+                    && tables.is_setup_watched
+                    && tables.setup_not_served.iter().all(|(missing, _)| missing != kind)
             }
         };
         Kind::ALL.into_iter().filter(is_applied).collect()
