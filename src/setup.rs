@@ -120,7 +120,7 @@ pub(crate) async fn reconcile(context: SetupContext<'_>, kind: Kind, key: &Key, 
     }
     let Some(metadata) = resources.metadata(kind, key) else {
         context.memory.said(kind, key);
-        context.memory.forget_inside(kind, key);
+        context.memory.forget_resource(kind, key);
         return Ok(Finish::Gone);
     };
     // What it refers to, or an object of its own, may be among them.
@@ -280,7 +280,7 @@ impl SetupPass<'_> {
     async fn leave(&self) -> Result<Finish, Error> {
         let SetupPass { context, resources, kind, key, metadata, .. } = *self;
         if !leave::is_held(metadata) {
-            context.memory.forget_inside(kind, key);
+            context.memory.forget_resource(kind, key);
             context.stores.set_setup_needs((kind, key), BTreeSet::new());
             return Ok(Finish::Done);
         }
@@ -311,7 +311,7 @@ impl SetupPass<'_> {
             self.tell_kept(&outcomes);
             enact::release(context.kcp, self.cause, kind, metadata).await?;
             context.memory.forget(key.namespace(), known.live.keys());
-            context.memory.forget_inside(kind, key);
+            context.memory.forget_resource(kind, key);
             match kind {
                 Kind::RootShard | Kind::Shard => context.memory.forget_key(key),
                 Kind::CacheServer | Kind::FrontProxy | Kind::VirtualWorkspace | Kind::Kubeconfig => {}

@@ -161,7 +161,7 @@ impl SetupPass<'_> {
         let mut whole = None;
         for anchor in anchors.iter().filter(|anchor| is_own(anchor)) {
             if self.is_settled(anchor, &chained, &live, observed).await? {
-                context.memory.tells(&self.id(anchor), Phase::Settled);
+                context.memory.tells(&self.id(anchor), &anchor.owner, Phase::Settled);
                 continue;
             }
             if whole.is_none() {
@@ -190,7 +190,7 @@ impl SetupPass<'_> {
                 }
             };
             let said = sentence(anchor, overlap, &decided.behind, context.issuance);
-            if context.memory.tells(&self.id(anchor), overlap.phase) {
+            if context.memory.tells(&self.id(anchor), &anchor.owner, overlap.phase) {
                 let note =
                     said.clone().unwrap_or_else(|| format!("the CA or key in Secret {} was replaced", anchor.secret));
                 tracing::info!(note, "a CA or key is being replaced");
@@ -317,7 +317,7 @@ impl SetupPass<'_> {
         }
         Ok(match present {
             Some(present) if anchor.is_key && self.remembered(anchor, live).is_none() => {
-                self.context.memory.settle_with(&self.id(anchor), &present);
+                self.context.memory.settle_with(&self.id(anchor), &anchor.owner, &present);
                 true
             }
             Some(present) => self.context.memory.is_settled_with(&self.id(anchor), &present),
@@ -409,7 +409,7 @@ impl SetupPass<'_> {
             overlap = decision(&Facts { is_rolled: behind.is_empty(), ..facts });
         }
         if let Some(present) = present.filter(|_| overlap.phase == Phase::Settled) {
-            memory.settle_with(&self.id(anchor), &present);
+            memory.settle_with(&self.id(anchor), &anchor.owner, &present);
         }
         // Deployments, and Secrets that contain others, wait for what they need.
         // A sub CA that exists needs no root CA to sign.
