@@ -101,8 +101,10 @@ pub struct SetupContext<'a> {
 /// changed.
 const REFUSED_RETRY: Duration = Duration::from_secs(300);
 
-/// How long until a certificate is looked at again that waits for the trust in its CA.
-const HELD_RETRY: Duration = Duration::from_secs(5);
+/// How long until a certificate is looked at again that waits for the trust in its CA. What ends the wait wakes the
+/// resource before: an object that it needs, or the pass that finds that no former certificate is in use. A change of
+/// another resource that changes none of these objects does not.
+const HELD_RETRY: Duration = Duration::from_secs(60);
 
 /// Limits of the time until a renewal is looked for.
 const RENEWAL_SOONEST: Duration = Duration::from_secs(1);
@@ -267,7 +269,6 @@ impl SetupPass<'_> {
             inside::State::Nothing | inside::State::Well | inside::State::Missing(_) => Trigger::Resync,
         };
         let again = inside.after.map(|after| (after, trigger));
-        // The pass over the resource that has the CA may find that nothing is in use of a former one.
         let held = (!known.held.is_empty()).then_some((HELD_RETRY, Trigger::Retry));
         let ending = overlaps.until.map(|until| (soon(until, known.now), Trigger::Retry));
         let unplaced = placement.is_retried().then_some((place::RETRY, Trigger::Retry));

@@ -806,6 +806,13 @@ impl Stores {
         self.wake(tables, &Change::SetupObject(concerned));
     }
 
+    /// Wakes resources of kcp landscapes: a pass over another one has found what they wait for.
+    pub(crate) fn wake_setup(&self, resources: BTreeSet<(setup::Kind, Key)>) {
+        if !resources.is_empty() {
+            self.wake(&mut self.tables(), &Change::SetupObject(resources));
+        }
+    }
+
     /// Wakes the resources that are in another cluster, or that ask for it.
     pub(crate) fn wake_placed(&self, place: &Key) {
         let mut tables = self.tables();

@@ -317,12 +317,18 @@ impl SetupPass<'_> {
         }
         Ok(match present {
             Some(present) if anchor.is_key && self.remembered(anchor, live).is_none() => {
-                self.context.memory.settle_with(&self.id(anchor), &anchor.owner, &present);
+                self.settle(anchor, &present);
                 true
             }
             Some(present) => self.context.memory.is_settled_with(&self.id(anchor), &present),
             None => !self.is_made(anchor),
         })
+    }
+
+    /// Remembers that no former certificate of an anchor is in use, and wakes the resources that wait for that.
+    fn settle(&self, anchor: &Anchor, present: &Authority) {
+        let awaiting = self.context.memory.settle_with(&self.id(anchor), &anchor.owner, present);
+        self.context.stores.wake_setup(awaiting);
     }
 
     /// Whether Tidegate makes a CA. The Secret of `caSecretRef` is the user's.
@@ -367,7 +373,7 @@ impl SetupPass<'_> {
         whole: &Whole,
         observed: &mut Observed,
     ) -> Result<Decided, Error> {
-        let (namespace, memory) = (self.key.namespace(), self.context.memory);
+        let namespace = self.key.namespace();
         let names = names(anchor, dependents);
         let mut live = self.context.stores.setup_objects(namespace, "", &names);
         let own_live = self.live_anchors(std::slice::from_ref(anchor));
@@ -409,7 +415,7 @@ impl SetupPass<'_> {
             overlap = decision(&Facts { is_rolled: behind.is_empty(), ..facts });
         }
         if let Some(present) = present.filter(|_| overlap.phase == Phase::Settled) {
-            memory.settle_with(&self.id(anchor), &anchor.owner, &present);
+            self.settle(anchor, &present);
         }
         // Deployments, and Secrets that contain others, wait for what they need.
         // A sub CA that exists needs no root CA to sign.
@@ -540,7 +546,10 @@ impl SetupPass<'_> {
                 is_over || is_everywhere
             }
             // The pass over the resource that has the CA has not looked at it yet, or writes the trust Secret.
-            None => !live.contains_key(name) || self.context.memory.is_settled_with(&self.id(anchor), &present),
+            None => {
+                let memory = self.context.memory;
+                !live.contains_key(name) || memory.awaits_settled(&self.id(anchor), &present, self.kind, self.key)
+            }
         };
         if is_spread || !live.contains_key(name) {
             return Ok(!is_spread);

@@ -74,6 +74,8 @@ struct Memory {
     trying: HashMap<(Kind, Key), Option<Timestamp>>,
     /// The certificates of CAs, by Secret, of which it is known that no former one is in use.
     settled: HashMap<Key, (Owner, Digest)>,
+    /// The resources that wait until that is known, by Secret.
+    awaiting: HashMap<Key, BTreeSet<(Kind, Key)>>,
     /// The last certificates of keys of service accounts whose Secrets do not exist, by Secret.
     gone: HashMap<Key, Authority>,
     /// How far the replacement of a CA was, by Secret, when that was last told.
@@ -366,12 +368,22 @@ impl SetupMemory {
 
     /// Whether no former certificate of a CA or key is in use beside this one.
     pub(super) fn is_settled_with(&self, anchor: &Key, present: &Authority) -> bool {
-        self.lock().settled.get(anchor).is_some_and(|(_, digest)| *digest == Digest::of_bytes(&present.der))
+        self.lock().is_settled_with(anchor, present)
+    }
+
+    /// The same for a resource that waits for it: [`SetupMemory::settle_with`] returns it then.
+    pub(super) fn awaits_settled(&self, anchor: &Key, present: &Authority, kind: Kind, key: &Key) -> bool {
+        let mut memory = self.lock();
+        let is_settled = memory.is_settled_with(anchor, present);
+        if !is_settled {
+            memory.awaiting.entry(anchor.clone()).or_default().insert((kind, key.clone()));
+        }
+        is_settled
     }
 
     /// Remembers that no former certificate of a CA or key is in use beside this one, and forgets the former one: a
-    /// renewal that keeps the key must not bring it back.
-    pub(super) fn settle_with(&self, anchor: &Key, owner: &Owner, present: &Authority) {
+    /// renewal that keeps the key must not bring it back. Returns the resources that have waited for it.
+    pub(super) fn settle_with(&self, anchor: &Key, owner: &Owner, present: &Authority) -> BTreeSet<(Kind, Key)> {
         let mut memory = self.lock();
         memory.settled.insert(anchor.clone(), (owner.clone(), Digest::of_bytes(&present.der)));
         memory.gone.remove(anchor);
@@ -379,6 +391,7 @@ impl SetupMemory {
         if let Some(content) = content.filter(|content| content.former.is_some()) {
             Arc::make_mut(content).former = None;
         }
+        memory.awaiting.remove(anchor).unwrap_or_default()
     }
 
     /// Whether it was not told yet how far the replacement of a CA or key is. Notes that it is.
@@ -460,6 +473,7 @@ impl SetupMemory {
         let is_other = |owner: &Owner| owner.0 != kind || owner.1 != *key;
         memory.settled.retain(|_, (owner, _)| is_other(owner));
         memory.told.retain(|_, (owner, _)| is_other(owner));
+        memory.awaiting.retain(|_, by| !by.remove(&(kind, key.clone())) || !by.is_empty());
         memory.trying.remove(&(kind, key.clone()));
         memory.places.remove(&(kind, key.clone()));
         memory.connections.leave((kind, key));
@@ -470,6 +484,14 @@ impl SetupMemory {
 
     fn lock(&self) -> MutexGuard<'_, Memory> {
         self.0.lock()
+    }
+}
+
+// === impl Memory ===
+
+impl Memory {
+    fn is_settled_with(&self, anchor: &Key, present: &Authority) -> bool {
+        self.settled.get(anchor).is_some_and(|(_, digest)| *digest == Digest::of_bytes(&present.der))
     }
 }
 

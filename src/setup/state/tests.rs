@@ -135,3 +135,17 @@ fn what_was_decided_about_a_ca_is_forgotten_with_its_resource() {
         assert!(memory.tells(&secret(owner), owner, Phase::Settled));
     }
 }
+
+#[test]
+fn a_resource_waits_until_the_pass_over_the_one_with_the_ca_has_looked_at_it() {
+    let (memory, [former, present]) = (SetupMemory::default(), certificates());
+    let owner = (Kind::RootShard, Key::new("kcp-system", "main"));
+    let (ca, shard, other) = (Key::new("kcp-system", "main-ca"), Key::new("kcp-system", "one"), Key::new("", "two"));
+    let waits = |key: &Key| !memory.awaits_settled(&ca, &present, Kind::Shard, key);
+    assert_eq!(memory.settle_with(&ca, &owner, &former), BTreeSet::new());
+    assert!(waits(&shard) && waits(&other));
+    memory.forget_resource(Kind::Shard, &other);
+    assert_eq!(memory.settle_with(&ca, &owner, &present), BTreeSet::from([(Kind::Shard, shard.clone())]));
+    assert!(!waits(&shard));
+    assert_eq!(memory.settle_with(&ca, &owner, &present), BTreeSet::new(), "it is woken once");
+}
