@@ -580,10 +580,7 @@ impl SetupPass<'_> {
                 is_over || is_everywhere
             }
             // The pass over the resource that has the CA has not looked at it yet, or writes the trust Secret.
-            None => {
-                let memory = self.context.memory;
-                !live.contains_key(name) || memory.awaits_settled(&self.id(anchor), &present, self.kind, self.key)
-            }
+            None => !live.contains_key(name) || self.context.memory.is_settled_with(&self.id(anchor), &present),
         };
         if is_spread || !live.contains_key(name) {
             return Ok(!is_spread);
@@ -591,7 +588,13 @@ impl SetupPass<'_> {
         // What it has signed already stays, and may get another chain.
         self.learn_all(std::iter::once(name), live, observed).await?;
         let content = self.content(&name.1, live);
-        Ok(content.as_ref().and_then(|found| found.certificates.first()).is_some_and(|own| !is_of(own, &present)))
+        let own = content.as_ref().and_then(|found| found.certificates.first());
+        if own.is_none_or(|own| is_of(own, &present)) {
+            return Ok(false);
+        }
+        // A change of the trust Secret wakes the resource. What the other pass finds without one does as well.
+        let memory = self.context.memory;
+        Ok(trust.is_some() || !memory.awaits_settled(&self.id(anchor), &present, self.kind, self.key))
     }
 }
 
