@@ -38,6 +38,7 @@ use std::{
     time::Duration,
 };
 
+use futures::{StreamExt, stream};
 use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
 use serde_json::Value;
 use tidegate_cluster::{Cause, Cluster, Error};
@@ -101,8 +102,13 @@ pub struct SetupContext<'a> {
 /// changed.
 const REFUSED_RETRY: Duration = Duration::from_secs(300);
 
-/// How long until a certificate is looked at again that waits for the trust in its CA.
-const HELD_RETRY: Duration = Duration::from_secs(5);
+/// How long until a certificate is looked at again that waits for the trust in its CA. What ends the wait wakes the
+/// resource before: an object that it needs, or the pass that finds that no former certificate is in use. A change of
+/// another resource that changes none of these objects does not.
+const HELD_RETRY: Duration = Duration::from_secs(60);
+
+/// How many Secrets and ConfigMaps a pass reads at the same time: other passes share the connection.
+const READS_MAX: usize = 8;
 
 /// Limits of the time until a renewal is looked for.
 const RENEWAL_SOONEST: Duration = Duration::from_secs(1);
@@ -120,7 +126,7 @@ pub(crate) async fn reconcile(context: SetupContext<'_>, kind: Kind, key: &Key, 
     }
     let Some(metadata) = resources.metadata(kind, key) else {
         context.memory.said(kind, key);
-        context.memory.forget_inside(kind, key);
+        context.memory.forget_resource(kind, key);
         return Ok(Finish::Gone);
     };
     // What it refers to, or an object of its own, may be among them.
@@ -267,7 +273,6 @@ impl SetupPass<'_> {
             inside::State::Nothing | inside::State::Well | inside::State::Missing(_) => Trigger::Resync,
         };
         let again = inside.after.map(|after| (after, trigger));
-        // The pass over the resource that has the CA may find that nothing is in use of a former one.
         let held = (!known.held.is_empty()).then_some((HELD_RETRY, Trigger::Retry));
         let ending = overlaps.until.map(|until| (soon(until, known.now), Trigger::Retry));
         let unplaced = placement.is_retried().then_some((place::RETRY, Trigger::Retry));
@@ -280,7 +285,7 @@ impl SetupPass<'_> {
     async fn leave(&self) -> Result<Finish, Error> {
         let SetupPass { context, resources, kind, key, metadata, .. } = *self;
         if !leave::is_held(metadata) {
-            context.memory.forget_inside(kind, key);
+            context.memory.forget_resource(kind, key);
             context.stores.set_setup_needs((kind, key), BTreeSet::new());
             return Ok(Finish::Done);
         }
@@ -311,8 +316,11 @@ impl SetupPass<'_> {
             self.tell_kept(&outcomes);
             enact::release(context.kcp, self.cause, kind, metadata).await?;
             context.memory.forget(key.namespace(), known.live.keys());
-            context.memory.forget_inside(kind, key);
-            context.memory.forget_key(key);
+            context.memory.forget_resource(kind, key);
+            match kind {
+                Kind::RootShard | Kind::Shard => context.memory.forget_key(key),
+                Kind::CacheServer | Kind::FrontProxy | Kind::VirtualWorkspace | Kind::Kubeconfig => {}
+            }
             return Ok(Finish::Done);
         }
         let inside = inside::Report { provisioned: self.provisioned(), ..inside::Report::default() };
@@ -462,14 +470,23 @@ impl SetupPass<'_> {
         live: &LiveObjects,
         observed: &mut Observed,
     ) -> Result<(), Error> {
-        let (memory, namespace) = (self.context.memory, self.key.namespace());
+        let SetupPass { context, key, .. } = *self;
+        let (memory, namespace) = (context.memory, key.namespace());
         let version =
             |name: &ObjectName| memory.content(namespace, name).map(|known| Arc::clone(&known.resource_version));
+        let is_unread = |name: &&ObjectName| {
+            !observed.values.contains_key(*name) && decide::unread(std::iter::once(*name), live, version).is_some()
+        };
+        let unread: BTreeSet<ObjectName> = names.clone().filter(is_unread).cloned().collect();
+        let kcp = context.kcp;
+        // After a start, that may be everything that a CA has signed.
+        let mut reads = stream::iter(unread)
+            .map(|name| async move { (enact::read(kcp, namespace, &name).await, name) })
+            .buffer_unordered(READS_MAX);
+        while let Some((found, name)) = reads.next().await {
+            self.learned(name, found?, observed);
+        }
         for name in names {
-            let is_read = observed.values.contains_key(name);
-            if !is_read && decide::unread(std::iter::once(name), live, version).is_some() {
-                self.learn(name, observed).await?;
-            }
             let known = memory.content(namespace, name).filter(|_| live.contains_key(name));
             if let Some(known) = known {
                 observed.keys.insert(name.clone(), known.keys.clone());
@@ -481,9 +498,14 @@ impl SetupPass<'_> {
     /// Reads the values of a Secret or ConfigMap.
     async fn learn(&self, name: &ObjectName, observed: &mut Observed) -> Result<(), Error> {
         let found = enact::read(self.context.kcp, self.key.namespace(), name).await?;
-        self.note(name, found.as_ref(), observed);
-        observed.learned.insert(name.clone(), found);
+        self.learned(name.clone(), found, observed);
         Ok(())
+    }
+
+    /// Notes a Secret or ConfigMap that was read; `None` if it does not exist.
+    fn learned(&self, name: ObjectName, found: Option<Object>, observed: &mut Observed) {
+        self.note(&name, found.as_ref(), observed);
+        observed.learned.insert(name, found);
     }
 
     /// Notes the values of a Secret or ConfigMap that was read.

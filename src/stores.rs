@@ -562,13 +562,15 @@ impl Stores {
     }
 
     /// The kinds of definitions that the control plane serves, as far as they are reconciled, in the order of apply.
-    pub(crate) fn applied_kinds(&self) -> Vec<Kind> {
-        let is_free = self.0.kcp_operator.borrow().is_none();
+    /// `has_operator` says whether kcp-operator runs: a pass that has decided something about it reads it only once.
+    pub(crate) fn applied_kinds(&self, has_operator: bool) -> Vec<Kind> {
         let tables = self.tables();
         let is_applied = |kind: &Kind| match kind {
             Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Kyma => true,
             Kind::Setup(kind) => {
-                is_free && tables.is_setup_watched && tables.setup_not_served.iter().all(|(missing, _)| missing != kind)
+                !has_operator
+                    && tables.is_setup_watched
+                    && tables.setup_not_served.iter().all(|(missing, _)| missing != kind)
             }
         };
         Kind::ALL.into_iter().filter(is_applied).collect()
@@ -802,6 +804,13 @@ impl Stores {
     fn wake_namespace(&self, tables: &mut Tables, namespace: &str) {
         let concerned = tables.setup_of(namespace).into_iter().collect();
         self.wake(tables, &Change::SetupObject(concerned));
+    }
+
+    /// Wakes resources of kcp landscapes: a pass over another one has found what they wait for.
+    pub(crate) fn wake_setup(&self, resources: BTreeSet<(setup::Kind, Key)>) {
+        if !resources.is_empty() {
+            self.wake(&mut self.tables(), &Change::SetupObject(resources));
+        }
     }
 
     /// Wakes the resources that are in another cluster, or that ask for it.

@@ -2,9 +2,12 @@
 //! [`tidegate_core::plan::setup::overlap`], and says which certificates must wait.
 //!
 //! The pass over the resource that has a CA decides, and writes the trust Secret. The passes over all others follow it.
-//! While nothing is being replaced, this reads nothing but each CA once.
+//! While nothing is being replaced, this reads each CA, and what it has signed, once after the start of the process.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::jiff::Timestamp;
 use tidegate_cluster::Error;
@@ -58,10 +61,19 @@ pub(super) struct Overlaps {
 /// A decision about an anchor.
 struct Decided {
     overlap: Overlap,
-    /// The objects that do not have the Secrets as they are now.
-    behind: Vec<String>,
+    behind: Behind,
+    /// Whether the anchor has no certificate: its Secret is missing, or has none.
+    is_missing: bool,
     /// Whether one of them cannot have them, because a certificate is missing that the anchor signs.
     is_blocked: bool,
+}
+
+/// The objects that do not have the Secrets as they are now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Behind {
+    all: Vec<String>,
+    /// Those of them that stay as kcp-operator left them.
+    held: Vec<String>,
 }
 
 /// The parts of a decision that all anchors of a pass share. They are made when the first one needs them.
@@ -112,18 +124,28 @@ fn some(names: &[String]) -> String {
     format!("{}{more}", names[..names.len().min(NAMED)].join(", "))
 }
 
-/// What is said of an anchor that is being replaced. `behind` are the objects that are not up to date.
-fn sentence(anchor: &Anchor, overlap: &Overlap, behind: &[String], issuance: Issuance) -> Option<String> {
+/// What is said of an anchor that is being replaced.
+fn sentence(anchor: &Anchor, decided: &Decided, issuance: Issuance) -> Option<String> {
+    let Decided { overlap, behind, is_missing, .. } = decided;
     let what = if anchor.is_key { "the key of service accounts" } else { "the CA" };
     let what = format!("{what} in Secret {} is being replaced", anchor.secret);
     let trust = &anchor.trust;
-    let waits = if behind.is_empty() { String::new() } else { format!("; not yet: {}", some(behind)) };
+    let mut waits = if behind.all.is_empty() { String::new() } else { format!("; not yet: {}", some(&behind.all)) };
+    if !behind.held.is_empty() {
+        // Nothing else may ever end that.
+        let held = some(&behind.held);
+        waits.push_str(&format!("; to restart what kcp-operator left, run `tidegate adopt kcp --now --yes`: {held}"));
+    }
     match (overlap.phase, overlap.until) {
         (Phase::Settled, _) => None,
         (Phase::Spreading, _) => {
             Some(format!("{what}: pods get Secret {trust}, so that they trust the former one as well{waits}"))
         }
         (Phase::Ending, _) => Some(format!("{what}: pods stop trusting the former one{waits}")),
+        (Phase::Reissuing, _) if *is_missing => Some(format!(
+            "{what}: all pods trust the former one, from Secret {trust}; Secret {} has no certificate yet",
+            anchor.secret
+        )),
         (Phase::Reissuing, Some(until)) => {
             Some(format!("{what}: tokens of the former one are valid until {}", tidegate_core::status::seconds(until)))
         }
@@ -161,7 +183,7 @@ impl SetupPass<'_> {
         let mut whole = None;
         for anchor in anchors.iter().filter(|anchor| is_own(anchor)) {
             if self.is_settled(anchor, &chained, &live, observed).await? {
-                context.memory.tells(&self.id(anchor), Phase::Settled);
+                context.memory.tells(&self.id(anchor), &anchor.owner, Phase::Settled);
                 continue;
             }
             if whole.is_none() {
@@ -189,8 +211,8 @@ impl SetupPass<'_> {
                     cluster.trusts.insert(trust, trusted_of(overlap, self.is_taken(anchor)))
                 }
             };
-            let said = sentence(anchor, overlap, &decided.behind, context.issuance);
-            if context.memory.tells(&self.id(anchor), overlap.phase) {
+            let said = sentence(anchor, &decided, context.issuance);
+            if context.memory.tells(&self.id(anchor), &anchor.owner, overlap.phase) {
                 let note =
                     said.clone().unwrap_or_else(|| format!("the CA or key in Secret {} was replaced", anchor.secret));
                 tracing::info!(note, "a CA or key is being replaced");
@@ -249,7 +271,7 @@ impl SetupPass<'_> {
     }
 
     /// What is known of a Secret that exists.
-    fn content(&self, name: &str, live: &LiveObjects) -> Option<std::sync::Arc<KnownContent>> {
+    fn content(&self, name: &str, live: &LiveObjects) -> Option<Arc<KnownContent>> {
         let name = secret(name);
         self.context.memory.content(self.key.namespace(), &name).filter(|_| live.contains_key(&name))
     }
@@ -317,12 +339,18 @@ impl SetupPass<'_> {
         }
         Ok(match present {
             Some(present) if anchor.is_key && self.remembered(anchor, live).is_none() => {
-                self.context.memory.settle_with(&self.id(anchor), &present);
+                self.settle(anchor, &present);
                 true
             }
             Some(present) => self.context.memory.is_settled_with(&self.id(anchor), &present),
             None => !self.is_made(anchor),
         })
+    }
+
+    /// Remembers that no former certificate of an anchor is in use, and wakes the resources that wait for that.
+    fn settle(&self, anchor: &Anchor, present: &Authority) {
+        let awaiting = self.context.memory.settle_with(&self.id(anchor), &anchor.owner, present);
+        self.context.stores.wake_setup(awaiting);
     }
 
     /// Whether Tidegate makes a CA. The Secret of `caSecretRef` is the user's.
@@ -367,7 +395,7 @@ impl SetupPass<'_> {
         whole: &Whole,
         observed: &mut Observed,
     ) -> Result<Decided, Error> {
-        let (namespace, memory) = (self.key.namespace(), self.context.memory);
+        let namespace = self.key.namespace();
         let names = names(anchor, dependents);
         let mut live = self.context.stores.setup_objects(namespace, "", &names);
         let own_live = self.live_anchors(std::slice::from_ref(anchor));
@@ -401,15 +429,16 @@ impl SetupPass<'_> {
             is_copied: anchor.is_copied(&whole.seen),
             now: ambient::now(),
         };
-        let (mut overlap, mut behind) = (decision(&facts), Vec::new());
+        let (mut overlap, mut behind) = (decision(&facts), Behind::default());
         if facts.trust.is_some() {
             let inputs: BTreeSet<ObjectName> = names.iter().filter(|name| name.0.is_input()).cloned().collect();
             self.learn_all(inputs.iter(), &live, observed).await?;
-            behind = self.behind(anchor, dependents, whole, &live, observed);
-            overlap = decision(&Facts { is_rolled: behind.is_empty(), ..facts });
+            behind = self.behind(anchor, dependents, whole, &overlap.left, &live, observed);
+            overlap = decision(&Facts { is_rolled: behind.all.is_empty(), ..facts });
         }
+        let is_missing = present.is_none();
         if let Some(present) = present.filter(|_| overlap.phase == Phase::Settled) {
-            memory.settle_with(&self.id(anchor), &present);
+            self.settle(anchor, &present);
         }
         // Deployments, and Secrets that contain others, wait for what they need.
         // A sub CA that exists needs no root CA to sign.
@@ -427,19 +456,20 @@ impl SetupPass<'_> {
         let mut composed = dependents.composed.iter().filter(|(name, _)| live.contains_key(&secret(name)));
         let is_blocked = gates.any(|(_, gates)| gates.iter().filter_map(needed).any(is_missing))
             || composed.any(|(_, own)| own.certificate.as_deref().is_some_and(is_missing));
-        Ok(Decided { overlap, behind, is_blocked })
+        Ok(Decided { overlap, behind, is_missing, is_blocked })
     }
 
     /// The Secrets that contain something of an anchor, and the Deployments whose pods mount something of it, that do
-    /// not have it as it is now.
+    /// not have it as it is now. `left` are the Secrets with certificates of a former one.
     fn behind(
         &self,
         anchor: &Anchor,
         dependents: &Dependents,
         whole: &Whole,
+        left: &[String],
         live: &LiveObjects,
         observed: &Observed,
-    ) -> Vec<String> {
+    ) -> Behind {
         let is_mounted = whole.seen.trusts.contains_key(&Key::new(self.key.namespace(), &anchor.trust));
         let trusted: Vec<Authority> = if is_mounted {
             self.content(&anchor.trust, live).map(|found| found.certificates.clone()).unwrap_or_default()
@@ -455,19 +485,29 @@ impl SetupPass<'_> {
         };
         let elsewhere = self.context.stores.deployments_elsewhere(self.key.namespace());
         let unlisted = self.unlisted_deployments(&whole.plans);
-        let has_others = |(name, gates): &(&String, &Vec<plan::Gate>)| {
-            if unlisted.contains(name.as_str()) {
-                return true;
-            }
-            let wanted = decide::digest_of_keys(gates, &observed.keys).map(|digest| digest.to_string());
-            let lags = |found: &LiveObject| wanted.is_none() || found.mounted.as_deref() != wanted.as_deref();
-            let name = (ObjectKind::Deployment, (*name).clone());
-            // While a resource moves, its pods are in both clusters.
-            live.get(&name).into_iter().chain(elsewhere.get(&name)).any(|found| lags(found))
-        };
         let secrets = dependents.composed.iter().filter(lacks).map(|(name, _)| format!("Secret {name}"));
-        let deployments = dependents.deployments.iter().filter(has_others);
-        secrets.chain(deployments.map(|(name, _)| format!("Deployment {name}"))).collect()
+        let mut behind = Behind { all: secrets.collect(), held: Vec::new() };
+        for (name, gates) in &dependents.deployments {
+            let wanted = decide::digest_of_keys(gates, &observed.keys).map(|digest| digest.to_string());
+            let is_first = mounts_only(anchor, dependents, gates, left);
+            let lags = |found: &&Arc<LiveObject>| {
+                let has_all = wanted.is_some() && found.mounted.as_deref() == wanted.as_deref();
+                // It does not say what it mounts. A certificate that is issued anew ends that, and must not wait.
+                !has_all && !(found.is_adopted && is_first)
+            };
+            let id = (ObjectKind::Deployment, name.clone());
+            // While a resource moves, its pods are in both clusters.
+            let lagging: Vec<_> = live.get(&id).into_iter().chain(elsewhere.get(&id)).filter(lags).collect();
+            if lagging.is_empty() && !unlisted.contains(name.as_str()) {
+                continue;
+            }
+            let said = format!("Deployment {name}");
+            if lagging.iter().any(|found| found.is_adopted) {
+                behind.held.push(said.clone());
+            }
+            behind.all.push(said);
+        }
+        behind
     }
 
     /// The Deployments in other clusters whose objects are not known: there may be pods.
@@ -548,8 +588,29 @@ impl SetupPass<'_> {
         // What it has signed already stays, and may get another chain.
         self.learn_all(std::iter::once(name), live, observed).await?;
         let content = self.content(&name.1, live);
-        Ok(content.as_ref().and_then(|found| found.certificates.first()).is_some_and(|own| !is_of(own, &present)))
+        let own = content.as_ref().and_then(|found| found.certificates.first());
+        if own.is_none_or(|own| is_of(own, &present)) {
+            return Ok(false);
+        }
+        // A change of the trust Secret wakes the resource. What the other pass finds without one does as well.
+        let memory = self.context.memory;
+        Ok(trust.is_some() || !memory.awaits_settled(&self.id(anchor), &present, self.kind, self.key))
     }
+}
+
+/// Whether pods mount nothing of an anchor but what these Secrets have.
+fn mounts_only(anchor: &Anchor, dependents: &Dependents, gates: &[plan::Gate], secrets: &[String]) -> bool {
+    let mounted = gates.iter().filter_map(|gate| match gate {
+        plan::Gate::Key(mounted) => Some(&mounted.name),
+        plan::Gate::Certificate(_) | plan::Gate::Deployment { .. } => None,
+    });
+    let is_of_anchor = |name: &&String| {
+        **name == anchor.secret
+            || **name == anchor.trust
+            || dependents.signed.contains_key(*name)
+            || dependents.composed.contains_key(*name)
+    };
+    mounted.filter(is_of_anchor).all(|name| secrets.contains(name))
 }
 
 /// The Secret that something waits for.
@@ -569,3 +630,6 @@ fn names(anchor: &Anchor, dependents: &Dependents) -> BTreeSet<ObjectName> {
     let inputs = dependents.deployments.values().flat_map(|gates| decide::inputs(gates));
     secrets.chain(deployments).chain(inputs).collect()
 }
+
+#[cfg(test)]
+mod tests;

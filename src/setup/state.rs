@@ -52,6 +52,9 @@ pub(crate) type LiveObjects = BTreeMap<ObjectName, Arc<LiveObject>>;
 /// The digests of the values of a Secret or ConfigMap, by key.
 pub(super) type Keys = BTreeMap<String, Digest>;
 
+/// The resource that has a CA or key.
+type Owner = (Kind, Key);
+
 /// What this process remembers of the objects of kcp landscapes.
 #[derive(Debug, Default)]
 pub struct SetupMemory(Mutex<Memory>);
@@ -70,11 +73,13 @@ struct Memory {
     /// Since when something inside kcp cannot be cleaned up; `None` once nothing is left to do.
     trying: HashMap<(Kind, Key), Option<Timestamp>>,
     /// The certificates of CAs, by Secret, of which it is known that no former one is in use.
-    settled: HashMap<Key, Digest>,
+    settled: HashMap<Key, (Owner, Digest)>,
+    /// The resources that wait until that is known, by Secret.
+    awaiting: HashMap<Key, BTreeSet<(Kind, Key)>>,
     /// The last certificates of keys of service accounts whose Secrets do not exist, by Secret.
     gone: HashMap<Key, Authority>,
     /// How far the replacement of a CA was, by Secret, when that was last told.
-    told: HashMap<Key, Phase>,
+    told: HashMap<Key, (Owner, Phase)>,
     /// The other clusters that resources have in their status, as it was last written.
     places: HashMap<(Kind, Key), BTreeSet<Place>>,
 }
@@ -353,35 +358,50 @@ impl SetupMemory {
         memory.contents.insert(id, Arc::new(content));
     }
 
-    /// Forgets the former key of service accounts of a shard that is gone.
+    /// Forgets the keys of service accounts of a shard that is gone: another one of this name does not trust them.
     pub(super) fn forget_key(&self, shard: &Key) {
-        self.lock().gone.remove(&Key::new(shard.namespace(), &format!("{}{KEY_SUFFIX}", shard.name())));
+        let secret = Key::new(shard.namespace(), &format!("{}{KEY_SUFFIX}", shard.name()));
+        let mut memory = self.lock();
+        memory.gone.remove(&secret);
+        memory.contents.remove(&(ObjectKind::Secret, secret));
     }
 
     /// Whether no former certificate of a CA or key is in use beside this one.
     pub(super) fn is_settled_with(&self, anchor: &Key, present: &Authority) -> bool {
-        self.lock().settled.get(anchor) == Some(&Digest::of_bytes(&present.der))
+        self.lock().is_settled_with(anchor, present)
+    }
+
+    /// The same for a resource that waits for it: [`SetupMemory::settle_with`] returns it then.
+    pub(super) fn awaits_settled(&self, anchor: &Key, present: &Authority, kind: Kind, key: &Key) -> bool {
+        let mut memory = self.lock();
+        let is_settled = memory.is_settled_with(anchor, present);
+        if !is_settled {
+            memory.awaiting.entry(anchor.clone()).or_default().insert((kind, key.clone()));
+        }
+        is_settled
     }
 
     /// Remembers that no former certificate of a CA or key is in use beside this one, and forgets the former one: a
-    /// renewal that keeps the key must not bring it back.
-    pub(super) fn settle_with(&self, anchor: &Key, present: &Authority) {
+    /// renewal that keeps the key must not bring it back. Returns the resources that have waited for it.
+    pub(super) fn settle_with(&self, anchor: &Key, owner: &Owner, present: &Authority) -> BTreeSet<(Kind, Key)> {
         let mut memory = self.lock();
-        memory.settled.insert(anchor.clone(), Digest::of_bytes(&present.der));
+        memory.settled.insert(anchor.clone(), (owner.clone(), Digest::of_bytes(&present.der)));
         memory.gone.remove(anchor);
         let content = memory.contents.get_mut(&(ObjectKind::Secret, anchor.clone()));
         if let Some(content) = content.filter(|content| content.former.is_some()) {
             Arc::make_mut(content).former = None;
         }
+        memory.awaiting.remove(anchor).unwrap_or_default()
     }
 
     /// Whether it was not told yet how far the replacement of a CA or key is. Notes that it is.
-    pub(super) fn tells(&self, anchor: &Key, phase: Phase) -> bool {
+    pub(super) fn tells(&self, anchor: &Key, owner: &Owner, phase: Phase) -> bool {
         let mut memory = self.lock();
         match phase {
             Phase::Settled => memory.told.remove(anchor).is_some(),
             Phase::Spreading | Phase::Reissuing | Phase::Ending => {
-                memory.told.insert(anchor.clone(), phase) != Some(phase)
+                let before = memory.told.insert(anchor.clone(), (owner.clone(), phase));
+                before.is_none_or(|(_, before)| before != phase)
             }
         }
     }
@@ -446,9 +466,14 @@ impl SetupMemory {
         };
     }
 
-    /// Forgets everything inside kcp and in other clusters of a resource that is gone.
-    pub(super) fn forget_inside(&self, kind: Kind, key: &Key) {
+    /// Forgets everything inside kcp and in other clusters of a resource that is gone, and how far the replacement of
+    /// its CAs and keys was.
+    pub(super) fn forget_resource(&self, kind: Kind, key: &Key) {
         let mut memory = self.lock();
+        let is_other = |owner: &Owner| owner.0 != kind || owner.1 != *key;
+        memory.settled.retain(|_, (owner, _)| is_other(owner));
+        memory.told.retain(|_, (owner, _)| is_other(owner));
+        memory.awaiting.retain(|_, by| !by.remove(&(kind, key.clone())) || !by.is_empty());
         memory.trying.remove(&(kind, key.clone()));
         memory.places.remove(&(kind, key.clone()));
         memory.connections.leave((kind, key));
@@ -459,6 +484,14 @@ impl SetupMemory {
 
     fn lock(&self) -> MutexGuard<'_, Memory> {
         self.0.lock()
+    }
+}
+
+// === impl Memory ===
+
+impl Memory {
+    fn is_settled_with(&self, anchor: &Key, present: &Authority) -> bool {
+        self.settled.get(anchor).is_some_and(|(_, digest)| *digest == Digest::of_bytes(&present.der))
     }
 }
 

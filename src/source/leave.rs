@@ -106,6 +106,7 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource, kept: Ke
     if prune && let Some(wait) = Wait::find(pass.source) {
         return waits(pass, known, &wait, kept).await;
     }
+    // Read once: if it starts from here on, a write below fails, and the next pass waits.
     let has_operator = pass.ctx.stores.kcp_operator().borrow().is_some();
     let beside = || decide::beside_kcp_operator(&pass.ctx.stores.setup(), &SourceName::new(pass.key.clone()));
     if has_operator && let Some(wait) = beside() {
@@ -113,7 +114,7 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource, kept: Ke
     }
     let mut owned: Vec<(Kind, Vec<Metadata>)> = Vec::new();
     let mut declared: Vec<(Kind, Metadata)> = Vec::new();
-    for kind in pass.ctx.stores.applied_kinds().into_iter().rev() {
+    for kind in pass.ctx.stores.applied_kinds(has_operator).into_iter().rev() {
         let labelled = list(pass, kind, &label_value).await.map_err(failure)?;
         let is_inherited = |one: &Metadata| decide::is_inherited(&(kind, one.key()), &others);
         let (inherited, ours): (Vec<_>, Vec<_>) = labelled.into_iter().partition(is_inherited);
@@ -126,7 +127,10 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource, kept: Ke
         return waits(pass, known, &wait, kept).await;
     }
     let declared = declared.iter().filter(|(kind, one)| !is_taken_over(pass, *kind, one, &others));
-    for (kind, metadata) in declared.filter(|(kind, _)| pass.may_write(*kind)) {
+    for (kind, metadata) in declared {
+        if !pass.may_write(*kind) {
+            return Err(failure(kcp_operator_started(metadata)));
+        }
         release(pass, &cause, *kind, metadata).await.map_err(failure)?;
     }
     for (kind, ours) in owned {
@@ -206,7 +210,7 @@ async fn delete_or_release(
     prune: bool,
 ) -> Result<(), cluster::Error> {
     if !pass.may_write(kind) {
-        return Err(cluster::Error::Changed { target: Target::Object(metadata.id.clone()) });
+        return Err(kcp_operator_started(metadata));
     }
     let served = served(kind);
     match parting(metadata, prune) {
@@ -217,6 +221,11 @@ async fn delete_or_release(
             Deleted::Changed => Err(cluster::Error::Changed { target: Target::Object(metadata.id.clone()) }),
         },
     }
+}
+
+/// An object stays, because kcp-operator has started meanwhile.
+fn kcp_operator_started(metadata: &Metadata) -> cluster::Error {
+    cluster::Error::Changed { target: Target::Object(metadata.id.clone()) }
 }
 
 /// Removes the ownership label from an object. Our annotations stay: they prove nothing alone, and tell the same

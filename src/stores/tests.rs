@@ -557,15 +557,16 @@ fn gateway_secret() -> Arc<secret::GatewaySecret> {
 fn kcp_landscapes_are_applied_only_if_all_of_their_kinds_are_served_and_a_change_wakes_the_sources() {
     let stores = started();
     assert_eq!(stores.kcp_landscapes(), KcpLandscapes::Off);
-    assert!(stores.applied_kinds().into_iter().all(|kind| Kind::OF_KYMA.contains(&kind)));
+    assert!(stores.applied_kinds(false).into_iter().all(|kind| Kind::OF_KYMA.contains(&kind)));
     stores.watch_setup();
     assert_eq!(stores.kcp_landscapes(), KcpLandscapes::Applied);
-    assert_eq!(stores.applied_kinds(), Kind::ALL);
+    assert_eq!(stores.applied_kinds(false), Kind::ALL);
+    assert!(stores.applied_kinds(true).into_iter().all(|kind| Kind::OF_KYMA.contains(&kind)));
     let wakes = change::wakes(&Change::SetupServed, &stores.tables());
     assert_eq!(wakes, [Wake::Subject(Subject::Source(key("landscape")), Trigger::Changed)]);
     stores.set_served(Table::Setup(setup::Kind::Shard), "kcp-system", false);
     assert_eq!(stores.kcp_landscapes(), KcpLandscapes::NotServed(setup::Kind::Shard));
-    assert!(!stores.applied_kinds().contains(&Kind::Setup(setup::Kind::Shard)));
+    assert!(!stores.applied_kinds(false).contains(&Kind::Setup(setup::Kind::Shard)));
     stores.set_served(Table::Setup(setup::Kind::Shard), "kcp-system", true);
     assert_eq!(stores.kcp_landscapes(), KcpLandscapes::Applied);
 }

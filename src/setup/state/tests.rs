@@ -102,7 +102,7 @@ fn a_renewal_that_keeps_the_key_does_not_bring_a_former_key_back() {
     set(None);
     set(Some(&second));
     assert_eq!(former(), Some(first.clone()));
-    memory.settle_with(&anchor, &second);
+    memory.settle_with(&anchor, &(Kind::RootShard, Key::new(namespace, "main")), &second);
     assert_eq!(former(), None);
     set(Some(&renewed));
     assert_eq!(former(), None);
@@ -110,4 +110,42 @@ fn a_renewal_that_keeps_the_key_does_not_bring_a_former_key_back() {
     set(None);
     set(Some(&first));
     assert_eq!(former(), Some(renewed.clone()));
+    // Another shard of this name begins anew.
+    memory.forget_key(&Key::new(namespace, "main"));
+    set(Some(&second));
+    assert_eq!(former(), None);
+}
+
+#[test]
+fn what_was_decided_about_a_ca_is_forgotten_with_its_resource() {
+    let (memory, [present, _]) = (SetupMemory::default(), certificates());
+    let own = (Kind::RootShard, Key::new("kcp-system", "main"));
+    let others = [(Kind::Shard, own.1.clone()), (Kind::RootShard, Key::new("kcp-system", "other"))];
+    let secret = |owner: &(Kind, Key)| Key::new("kcp-system", &format!("{:?}-{}-ca", owner.0, owner.1.name()));
+    for owner in others.iter().chain([&own]) {
+        memory.settle_with(&secret(owner), owner, &present);
+        assert!(memory.tells(&secret(owner), owner, Phase::Spreading));
+        assert!(!memory.tells(&secret(owner), owner, Phase::Spreading));
+    }
+    memory.forget_resource(own.0, &own.1);
+    assert!(!memory.is_settled_with(&secret(&own), &present));
+    assert!(!memory.tells(&secret(&own), &own, Phase::Settled), "nothing of it was told");
+    for owner in &others {
+        assert!(memory.is_settled_with(&secret(owner), &present));
+        assert!(memory.tells(&secret(owner), owner, Phase::Settled));
+    }
+}
+
+#[test]
+fn a_resource_waits_until_the_pass_over_the_one_with_the_ca_has_looked_at_it() {
+    let (memory, [former, present]) = (SetupMemory::default(), certificates());
+    let owner = (Kind::RootShard, Key::new("kcp-system", "main"));
+    let (ca, shard, other) = (Key::new("kcp-system", "main-ca"), Key::new("kcp-system", "one"), Key::new("", "two"));
+    let waits = |key: &Key| !memory.awaits_settled(&ca, &present, Kind::Shard, key);
+    assert_eq!(memory.settle_with(&ca, &owner, &former), BTreeSet::new());
+    assert!(waits(&shard) && waits(&other));
+    memory.forget_resource(Kind::Shard, &other);
+    assert_eq!(memory.settle_with(&ca, &owner, &present), BTreeSet::from([(Kind::Shard, shard.clone())]));
+    assert!(!waits(&shard));
+    assert_eq!(memory.settle_with(&ca, &owner, &present), BTreeSet::new(), "it is woken once");
 }

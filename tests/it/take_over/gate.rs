@@ -50,6 +50,8 @@ struct Open {
     end: End,
     /// Whether that write has come: nothing passes any more.
     is_over: bool,
+    /// How often everything was let through again. Nothing arrives over a connection from before that.
+    era: usize,
     /// Method and path of the writes that arrived.
     writes: Vec<String>,
 }
@@ -70,6 +72,9 @@ enum Way {
     Never,
 }
 
+/// A request that is on its way to a server, also while its body arrives.
+struct Running(Arc<Shared>);
+
 /// The longest body.
 const BODY_MAX: usize = 64 << 20;
 
@@ -77,7 +82,7 @@ const BODY_MAX: usize = 64 << 20;
 
 impl Barrier {
     pub(super) fn new() -> Barrier {
-        let open = Open { left: usize::MAX, end: End::BeforeItArrives, is_over: false, writes: Vec::new() };
+        let open = Open { left: usize::MAX, end: End::BeforeItArrives, is_over: false, era: 0, writes: Vec::new() };
         let (stopped, running) = (watch::Sender::new(false), watch::Sender::new(0));
         Barrier(Arc::new(Shared { open: Mutex::new(open), stopped, running }))
     }
@@ -90,10 +95,17 @@ impl Barrier {
         self.0.stopped.send_replace(false);
     }
 
-    /// From now on, everything arrives. What was stopped does not.
+    /// From now on, everything arrives. What was stopped does not, nor does what comes over a connection from before:
+    /// what a killed client has sent may not have been read yet.
     pub(super) fn lift(&self) {
         let mut open = self.open();
         (open.left, open.is_over) = (usize::MAX, false);
+        open.era += 1;
+    }
+
+    /// That of a connection that begins now.
+    fn era(&self) -> usize {
+        self.open().era
     }
 
     /// Returns once a write is stopped.
@@ -115,9 +127,9 @@ impl Barrier {
         self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn way(&self, method: &Method, path: &str) -> Way {
+    fn way(&self, era: usize, method: &Method, path: &str) -> Way {
         let mut open = self.open();
-        if open.is_over {
+        if open.is_over || era != open.era {
             return Way::Never;
         }
         if *method == Method::GET {
@@ -142,6 +154,21 @@ impl Barrier {
     }
 }
 
+// === impl Running ===
+
+impl Running {
+    fn new(shared: &Arc<Shared>) -> Running {
+        shared.running.send_modify(|running| *running += 1);
+        Running(Arc::clone(shared))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.send_modify(|running| *running -= 1);
+    }
+}
+
 // === impl Gate ===
 
 impl Gate {
@@ -156,12 +183,14 @@ impl Gate {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let router = Router::new().fallback(forward).with_state((client, barrier.clone()));
+        let barrier = barrier.clone();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, router) = (acceptor.clone(), router.clone());
+                // A client sends no request before the handshake, which begins later.
+                let state = (client.clone(), barrier.clone(), barrier.era());
+                let (acceptor, router) = (acceptor.clone(), Router::new().fallback(forward).with_state(state));
                 connections.spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
                     let builder = auto::Builder::new(TokioExecutor::new());
@@ -180,11 +209,14 @@ impl Gate {
     }
 }
 
-async fn forward(State((client, barrier)): State<(Client, Barrier)>, request: Request) -> Response {
+async fn forward(State((client, barrier, era)): State<(Client, Barrier, usize)>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path_and_query().expect("a path").to_string();
-    let way = barrier.way(&parts.method, parts.uri.path());
+    // From before the decision, so that none is missed that passes.
+    let running = Running::new(&barrier.0);
+    let way = barrier.way(era, &parts.method, parts.uri.path());
     if matches!(way, Way::Never | Way::Ends(End::BeforeItArrives)) {
+        drop(running);
         return std::future::pending().await;
     }
     let mut forwarded = http::Request::builder().method(parts.method).uri(path);
@@ -194,14 +226,15 @@ async fn forward(State((client, barrier)): State<(Client, Barrier)>, request: Re
         }
     }
     // A client that is killed may leave a part of a body.
-    let Ok(body) = to_bytes(body, BODY_MAX).await else { return std::future::pending().await };
+    let Ok(body) = to_bytes(body, BODY_MAX).await else {
+        drop(running);
+        return std::future::pending().await;
+    };
     let forwarded = forwarded.body(kube::client::Body::from(body.to_vec())).expect("a request");
     // Of its own, so that it arrives whatever becomes of the client.
-    let shared = Arc::clone(&barrier.0);
-    shared.running.send_modify(|running| *running += 1);
     let sent = tokio::spawn(async move {
         let answer = client.send(forwarded).await;
-        shared.running.send_modify(|running| *running -= 1);
+        drop(running);
         answer
     });
     let answer = sent.await.expect("it ends").expect("the server answers");
@@ -216,4 +249,18 @@ async fn forward(State((client, barrier)): State<(Client, Barrier)>, request: Re
         response.headers_mut().insert(header::CONTENT_TYPE, value.clone());
     }
     response
+}
+
+#[test]
+fn what_was_sent_before_the_gate_is_lifted_does_not_arrive() {
+    let barrier = Barrier::new();
+    let former = barrier.era();
+    barrier.let_through(1, End::BeforeItArrives);
+    assert!(matches!(barrier.way(former, &Method::PATCH, "/one"), Way::Through));
+    assert!(matches!(barrier.way(former, &Method::PATCH, "/two"), Way::Ends(End::BeforeItArrives)));
+    barrier.lift();
+    assert!(matches!(barrier.way(former, &Method::PATCH, "/three"), Way::Never));
+    assert!(matches!(barrier.way(former, &Method::GET, "/three"), Way::Never));
+    assert!(matches!(barrier.way(barrier.era(), &Method::PATCH, "/four"), Way::Through));
+    assert_eq!(barrier.writes(), ["PATCH /one", "PATCH /four"]);
 }

@@ -276,14 +276,14 @@ impl OnReal<'_> {
             let said = format!("killed after {after} of {writes} writes, {end:?} of the next one");
             self.barrier.let_through(after, end);
             let mut child = self.command(arguments, repository).spawn().expect("it starts");
-            let writes = tokio::select! {
+            let is_stopped = tokio::select! {
                 () = self.barrier.stopped() => true,
                 _ = child.wait() => false,
                 () = tokio::time::sleep(PATIENCE) => false,
             };
             child.start_kill().ok();
             let ended = child.wait_with_output().await.expect("it has ended");
-            assert!(writes, "{said}: {} {:#?}", self::said(&ended), self.barrier.writes());
+            assert!(is_stopped, "{said}: {} {:#?}", self::said(&ended), self.barrier.writes());
             assert_eq!(ended.status.signal(), Some(9), "{said}");
             self.barrier.settled().await;
             self.barrier.lift();

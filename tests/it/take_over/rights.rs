@@ -266,6 +266,25 @@ fn succeeded((text, code): (String, i32)) -> String {
     text
 }
 
+#[test]
+fn all_files_at_once_let_no_command_write_in_all_namespaces() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/adopt");
+    let applied = std::fs::read_to_string(folder.join("kustomization.yaml")).expect("a file");
+    let applied = deploy::documents(&applied).remove(0)["resources"].clone();
+    let applied: Vec<String> = serde_json::from_value(applied).expect("names of files");
+    let entries = std::fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("an entry").file_name());
+    let mut left_out: BTreeSet<String> = entries.map(|name| name.into_string().expect("UTF-8")).collect();
+    for file in &applied {
+        assert!(left_out.remove(file), "{file}");
+    }
+    assert_eq!(left_out, BTreeSet::from(["kustomization.yaml".to_owned(), "outdated.yaml".to_owned()]));
+    let rights = Rights::of(&applied.iter().map(String::as_str).collect::<Vec<&str>>());
+    for (position, (role, rule)) in rights.rules.iter().enumerate() {
+        let (kind, ..) = &rights.roles[*role];
+        assert!(kind == "Role" || rights.words(position).0 == "list", "{rule}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn each_command_works_with_the_documented_rights_and_names_the_one_that_it_lacks() {
     let place = Place::new().await;

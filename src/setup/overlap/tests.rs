@@ -1,0 +1,85 @@
+use serde_json::{Value, json};
+use tidegate_core::landscape::setup::Resources;
+
+use super::*;
+
+const NAMESPACE: &str = "kcp-system";
+
+/// A root shard and a front proxy.
+fn resources() -> Resources {
+    let root = json!({"external": {"hostname": "kcp.example.com", "port": 443}, "cache": {},
+        "certificates": {"issuerRef": {"name": "selfsigned"}}, "etcd": {"endpoints": ["https://etcd:2379"]}});
+    let proxy = json!({"rootShard": {"ref": {"name": "main"}}});
+    let mut resources = Resources::default();
+    let all: [(Kind, &str, Value); 2] = [(Kind::RootShard, "main", root), (Kind::FrontProxy, "public", proxy)];
+    for (kind, name, spec) in all {
+        let resource = json!({"apiVersion": "operator.kcp.io/v1alpha1", "kind": kind.as_str(),
+            "metadata": {"namespace": NAMESPACE, "name": name}, "spec": spec});
+        resources.insert(kind, &Key::new(NAMESPACE, name), resource).expect("a valid resource");
+    }
+    resources
+}
+
+fn anchor(resources: &Resources, secret: &str) -> Anchor {
+    resources.anchors(NAMESPACE).into_iter().find(|anchor| anchor.secret == secret).expect("an anchor")
+}
+
+fn strings(all: &[&str]) -> Vec<String> {
+    all.iter().map(|one| (*one).to_owned()).collect()
+}
+
+#[test]
+fn a_front_proxy_mounts_only_a_certificate_of_the_ca_for_request_headers() {
+    let resources = resources();
+    let (plans, problems) = resources.plans(&KnownOfCluster::default());
+    assert_eq!(problems, []);
+    let only = |ca: &str, deployment: &str, secrets: &[String]| {
+        let anchor = anchor(&resources, ca);
+        let dependents = anchor.dependents(&resources, &plans);
+        mounts_only(&anchor, &dependents, &dependents.deployments[deployment], secrets)
+    };
+    let (ca, left) = ("main-requestheader-client-ca", strings(&["main-public-requestheader"]));
+    assert!(only(ca, "public-front-proxy", &left));
+    assert!(!only(ca, "public-front-proxy", &[]), "it is issued anew already");
+    // A shard mounts the CA itself, and a front proxy the root CA.
+    let signed =
+        |ca: &str| anchor(&resources, ca).dependents(&resources, &plans).signed.into_keys().collect::<Vec<_>>();
+    assert!(!only(ca, "main-kcp", &signed(ca)));
+    assert!(!only("main-ca", "public-front-proxy", &signed("main-ca")));
+}
+
+#[test]
+fn a_condition_says_what_is_true_of_a_ca_that_is_missing_and_what_ends_a_hold() {
+    let anchor = anchor(&resources(), "main-requestheader-client-ca");
+    let said = |phase: Phase, is_missing: bool, all: &[&str], held: &[&str]| {
+        let overlap = Overlap { phase, certificates: Vec::new(), left: strings(&["a", "b"]), until: None };
+        let behind = Behind { all: strings(all), held: strings(held) };
+        let decided = Decided { overlap, behind, is_missing, is_blocked: false };
+        sentence(&anchor, &decided, Issuance::Builtin).expect("a sentence")
+    };
+    let what = "the CA in Secret main-requestheader-client-ca is being replaced: ";
+    let trust = "main-requestheader-client-ca-trust";
+    assert_eq!(
+        said(Phase::Reissuing, false, &[], &[]),
+        format!("{what}all pods trust both, and these Secrets are issued anew: a, b")
+    );
+    assert_eq!(
+        said(Phase::Reissuing, true, &[], &[]),
+        format!(
+            "{what}all pods trust the former one, from Secret {trust}; Secret main-requestheader-client-ca has no \
+             certificate yet"
+        )
+    );
+    let spreading = format!("{what}pods get Secret {trust}, so that they trust the former one as well");
+    assert_eq!(
+        said(Phase::Spreading, false, &["Deployment one"], &[]),
+        format!("{spreading}; not yet: Deployment one")
+    );
+    assert_eq!(
+        said(Phase::Spreading, false, &["Deployment one", "Deployment two"], &["Deployment two"]),
+        format!(
+            "{spreading}; not yet: Deployment one, Deployment two; to restart what kcp-operator left, run `tidegate \
+             adopt kcp --now --yes`: Deployment two"
+        )
+    );
+}
