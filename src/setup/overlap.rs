@@ -436,7 +436,7 @@ impl SetupPass<'_> {
             behind = self.behind(anchor, dependents, whole, &overlap.left, &live, observed);
             overlap = decision(&Facts { is_rolled: behind.all.is_empty(), ..facts });
         }
-        let is_missing = present.is_none();
+        let has_no_ca = present.is_none();
         if let Some(present) = present.filter(|_| overlap.phase == Phase::Settled) {
             self.settle(anchor, &present);
         }
@@ -456,7 +456,7 @@ impl SetupPass<'_> {
         let mut composed = dependents.composed.iter().filter(|(name, _)| live.contains_key(&secret(name)));
         let is_blocked = gates.any(|(_, gates)| gates.iter().filter_map(needed).any(is_missing))
             || composed.any(|(_, own)| own.certificate.as_deref().is_some_and(is_missing));
-        Ok(Decided { overlap, behind, is_missing, is_blocked })
+        Ok(Decided { overlap, behind, is_missing: has_no_ca, is_blocked })
     }
 
     /// The Secrets that contain something of an anchor, and the Deployments whose pods mount something of it, that do
