@@ -141,10 +141,14 @@ impl Cluster {
                 return false;
             };
             let text = |field: &str| {
-                String::from_utf8(STANDARD.decode(authority["data"][field].as_str().unwrap()).unwrap()).unwrap()
+                let text = STANDARD.decode(authority["data"][field].as_str().unwrap_or_default()).unwrap();
+                String::from_utf8(text).unwrap()
             };
-            let issuer = Issuer::from_ca_cert_pem(&text("tls.crt"), KeyPair::from_pem(&text("tls.key")).unwrap());
-            (params.signed_by(&key, &issuer.unwrap()).unwrap().pem(), text("tls.crt"))
+            let (chain, root) = (text("tls.crt"), text("ca.crt"));
+            let issuer = Issuer::from_ca_cert_pem(&chain, KeyPair::from_pem(&text("tls.key")).unwrap());
+            let pem = params.signed_by(&key, &issuer.unwrap()).unwrap().pem();
+            // A chain ends below its root.
+            if root.is_empty() || root == chain { (pem, chain) } else { (format!("{pem}{chain}"), root) }
         };
         let encoded = |text: &str| STANDARD.encode(text);
         let object = json!({
