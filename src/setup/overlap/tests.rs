@@ -5,11 +5,11 @@ use super::*;
 
 const NAMESPACE: &str = "kcp-system";
 
-/// A root shard and a front proxy.
+/// A root shard and a front proxy. From kcp 0.32 on, a front proxy mounts the CA for request headers as well.
 fn resources() -> Resources {
     let root = json!({"external": {"hostname": "kcp.example.com", "port": 443}, "cache": {},
         "certificates": {"issuerRef": {"name": "selfsigned"}}, "etcd": {"endpoints": ["https://etcd:2379"]}});
-    let proxy = json!({"rootShard": {"ref": {"name": "main"}}});
+    let proxy = json!({"rootShard": {"ref": {"name": "main"}}, "image": {"tag": "v0.31.0"}});
     let mut resources = Resources::default();
     let all: [(Kind, &str, Value); 2] = [(Kind::RootShard, "main", root), (Kind::FrontProxy, "public", proxy)];
     for (kind, name, spec) in all {
