@@ -392,7 +392,8 @@ impl Landscape {
         let named = &opened.named;
         let mut wanted = adopt::unrecorded(&after, &facts.manifests, &settings);
         wanted.extend(adopt::elsewhere(&after, &facts.manifests, &settings, named));
-        let Asked { found, silent } = opened.ask(wanted).await;
+        let samples = adopt::samples(&after, &facts.manifests, &settings, named);
+        let Asked { found, silent, answers } = opened.ask(wanted, samples).await;
         let Certificates { issuer, runtimes } = &facts.certificates;
         let mut findings = vec![match &facts.ended {
             Some(ended) => adopt::ended(&ended.holder),
@@ -406,7 +407,7 @@ impl Landscape {
         let has_definitions = !definitions.good.is_empty();
         findings.extend(declared.uncommitted.as_ref().filter(|_| has_definitions).map(adopt::uncommitted));
         findings.extend(adopt::modules(facts.kymas_after(definitions, source)));
-        findings.extend(adopt::rendering(&after, &facts.manifests, &settings, named, &found));
+        findings.extend(adopt::rendering(&after, &facts.manifests, &settings, named, &found, &answers));
         findings.extend(adopt::silent(&silent));
         findings.extend(adopt::from_git(&after, &facts.manifests));
         findings.extend(adopt::held(&facts.held(), &facts.to_hold()));

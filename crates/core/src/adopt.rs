@@ -38,7 +38,8 @@ pub use certificates::{Certificate, certificates, identities};
 pub use events::{Behind, Purpose, Webhook, watchers, webhooks};
 pub use leftovers::{Answer, Labelled, kinds_left, leftovers, usual_kinds};
 pub use manifests::{
-    Lookup, NamedRegistries, claims, elsewhere, from_git, is_referenced, orphans, rendering, silent, unrecorded,
+    Answers, Lookup, NamedRegistries, claims, elsewhere, from_git, is_referenced, orphans, rendering, samples, silent,
+    unrecorded,
 };
 pub use undeclared::{Keeper, Owners, Undeclared};
 
