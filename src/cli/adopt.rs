@@ -401,6 +401,7 @@ impl Landscape {
         }];
         let crds = facts.stored();
         findings.extend(adopt::kinds(&facts.missing).filter(|_| !crds.is_empty()));
+        findings.extend((!facts.serves_sources && !crds.is_empty()).then(adopt::unserved_sources));
         findings.extend(adopt::storage(&crds));
         findings.extend(adopt::empty(&facts.empty, facts.empty.len() < declared.namespaces.len()));
         findings.extend(adopt::definitions(&facts.standings(definitions, source), &facts.undeclared));

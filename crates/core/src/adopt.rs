@@ -326,6 +326,13 @@ pub fn kinds(missing: &[&str]) -> Option<Finding> {
     (!missing.is_empty()).then(|| Finding::new(Level::Blocks, Topic::Storage, message).next(next))
 }
 
+/// The kind of Tidegate's own without which the daemon has no definitions to read.
+pub fn unserved_sources() -> Finding {
+    let message = "the control plane does not serve GitSource: without this kind, the daemon does nothing";
+    let next = "apply deploy/setup/crds/tidegate.dev_gitsources.yaml, or what `tidegate crds` prints";
+    Finding::new(Level::Blocks, Topic::Storage, message).next(next)
+}
+
 /// Namespaces without any object of Lifecycle Manager. `has_others` says whether other namespaces of the landscape have
 /// some.
 pub fn empty(namespaces: &[String], has_others: bool) -> Option<Finding> {
