@@ -443,9 +443,13 @@ async fn crds(cluster: &Cluster) -> anyhow::Result<Vec<Crd>> {
         let stored: Vec<String> = stored.filter_map(|stored| stored.as_str().map(str::to_owned)).collect();
         let objects = match stored.iter().any(|stored| stored != storage) {
             true => {
-                let what =
-                    || format!("objects of {name} may be stored in an outdated version, also in other namespaces");
-                cluster.list_metadata(&kind, None, None).await.with_context(what)?
+                let listed = cluster.list_metadata(&kind, None, None).await;
+                let rights = match &listed {
+                    Err(Error::Forbidden { .. }) => "; deploy/adopt/outdated.yaml has the rights",
+                    Ok(_) | Err(_) => "",
+                };
+                let what = "may be stored in an outdated version, also in other namespaces";
+                listed.with_context(|| format!("objects of {name} {what}{rights}"))?
             }
             false => Vec::new(),
         };
