@@ -449,7 +449,7 @@ pub fn definitions(standings: &[(Id, Standing)], undeclared: &BTreeMap<(Kind, Un
             },
             Standing::OfSource(label) => finding(format!("{name} is owned by GitSource {label}"))
                 .next("declare it in only one of the two sources"),
-            Standing::OfTool(tool) => finding(format!("{name} is managed by {}", tool.text())).next(tool.hand_over(id)),
+            Standing::OfTool(tool) => finding(format!("{name} is managed by {}", tool.text())).next(tool.steps(id)),
             Standing::Absent | Standing::Owned | Standing::Equal | Standing::Terminating => continue,
         });
     }

@@ -233,15 +233,20 @@ fn what_flux_applies_is_not_applied_over_even_with_the_annotation() {
         "hold Kyma/a: Kyma kcp-system/a is managed by the Flux Kustomization flux-system/apps; two tools must not apply the same object",
     ]);
     let hint = decide(&world.situation()).diagnostics.sorted()[0].hint.clone().unwrap();
-    assert!(hint.starts_with("run `tidegate adopt from-flux` for the steps that hand it over"), "{hint}");
+    let expected = "run `tidegate adopt from-flux` for the steps that hand it over, then annotate the definition with \
+                    `tidegate.dev/adopt: \"true\"`";
+    assert_eq!(hint, expected);
 }
 
 #[test]
 fn the_command_that_hands_an_object_over_looks_where_the_object_is() {
     let application = OtherTool::Application("shop".to_owned());
     let of_team = (Kind::Kyma, Key::new("team-b", "a"));
-    let hint = application.hand_over(&of_team);
-    assert!(hint.starts_with("run `tidegate adopt from-argocd -n team-b` for"), "{hint}");
+    assert_eq!(
+        application.steps(&of_team),
+        "run `tidegate adopt from-argocd -n team-b` for the steps that hand it over",
+        "`adopt take` then takes it over without an annotation"
+    );
 }
 
 #[test]
