@@ -279,6 +279,22 @@ fn a_definition_whose_object_is_being_deleted_waits() {
 }
 
 #[test]
+fn what_is_refused_and_waits_for_another_says_both() {
+    let mut world = World::new().declares(["ModuleTemplate/m-1", "ModuleReleaseMeta/m"]);
+    for name in ["ModuleTemplate/m-1", "ModuleReleaseMeta/m"] {
+        world = world.exists(name).with(name, |live| live.managers = Some(Arc::from(["KEB".to_owned()])));
+    }
+    world.declared.get_mut(&id("ModuleReleaseMeta/m")).unwrap().needs.push(id("ModuleTemplate/m-1"));
+    let held = &decide(&world.situation()).held[&id("ModuleReleaseMeta/m")];
+    assert_eq!(
+        held.message,
+        "ModuleReleaseMeta kcp-system/m exists in KCP without the ownership label of a GitSource; its field managers are \
+         KEB; it depends on ModuleTemplate kcp-system/m-1, which is held back as well"
+    );
+    assert_eq!(held.why, HeldFor::Problem);
+}
+
+#[test]
 fn a_release_waits_for_its_template_unless_it_stands_already() {
     let world = || {
         let mut world = World::new()
