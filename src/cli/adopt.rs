@@ -99,7 +99,8 @@ enum Command {
 /// Manifests, ModuleTemplates, ModuleReleaseMetas, Watchers and their Services, GitSources, Certificates and access
 /// Secrets.
 /// Lists in each runtime what Lifecycle Manager applied, and reports what no Manifest names. Asks the registries for
-/// components that no Manifest records. `tidegate diff --live` says what a take-over changes in runtimes.
+/// components that no Manifest records, and each for one that is installed. `tidegate diff --live` says what a take-over
+/// changes in runtimes.
 #[derive(clap::Args)]
 struct PlanArguments {
     #[command(flatten)]
@@ -392,7 +393,8 @@ impl Landscape {
         let named = &opened.named;
         let mut wanted = adopt::unrecorded(&after, &facts.manifests, &settings);
         wanted.extend(adopt::elsewhere(&after, &facts.manifests, &settings, named));
-        let Asked { found, silent } = opened.ask(wanted).await;
+        let samples = adopt::samples(&after, &facts.manifests, &settings, named);
+        let Asked { found, silent, answers } = opened.ask(wanted, samples).await;
         let Certificates { issuer, runtimes } = &facts.certificates;
         let mut findings = vec![match &facts.ended {
             Some(ended) => adopt::ended(&ended.holder),
@@ -400,13 +402,14 @@ impl Landscape {
         }];
         let crds = facts.stored();
         findings.extend(adopt::kinds(&facts.missing).filter(|_| !crds.is_empty()));
+        findings.extend((!facts.serves_sources && !crds.is_empty()).then(adopt::unserved_sources));
         findings.extend(adopt::storage(&crds));
         findings.extend(adopt::empty(&facts.empty, facts.empty.len() < declared.namespaces.len()));
         findings.extend(adopt::definitions(&facts.standings(definitions, source), &facts.undeclared));
         let has_definitions = !definitions.good.is_empty();
         findings.extend(declared.uncommitted.as_ref().filter(|_| has_definitions).map(adopt::uncommitted));
         findings.extend(adopt::modules(facts.kymas_after(definitions, source)));
-        findings.extend(adopt::rendering(&after, &facts.manifests, &settings, named, &found));
+        findings.extend(adopt::rendering(&after, &facts.manifests, &settings, named, &found, &answers));
         findings.extend(adopt::silent(&silent));
         findings.extend(adopt::from_git(&after, &facts.manifests));
         findings.extend(adopt::held(&facts.held(), &facts.to_hold()));

@@ -193,6 +193,14 @@ async fn lost_modules_block(stage: &Stage, registry: &Server, option: &str) {
     let (text, code) = said(&[option]).await;
     let unanswered = "blocks  no Manifest records 1 component, and no registry says whether it exists: ";
     assert!(code == 1 && text.contains(unanswered) && text.contains("answered with HTTP status 503"), "{text}");
+    registry.behave(|_| Action::Answer(403, Vec::new(), Vec::new()));
+    let unread = format!("blocks  the daemon cannot read what is installed from the registry {host}, and would set ");
+    let named = "; from there are 2 installed modules: keda 1.0.0 in 1 runtime, warden 1.0.0 in 1 runtime\n";
+    for command in [&["adopt", "plan"][..], &["adopt", "take", "--yes"]] {
+        let (text, errors, code) = run(stage, &[command, &[option, path.as_str()]].concat()).await;
+        assert!(code == 1 && text.contains(&unread) && text.contains(named), "{text}{errors}");
+        assert!(text.contains("denied access (403)"), "{text}");
+    }
     // A Secret names the registry with its credentials.
     let config = json!({"auths": {&host: {"username": "u", "password": "p"}}}).to_string();
     let mut secret = self::object("Secret", "login", json!({}), json!({}));
@@ -206,8 +214,8 @@ async fn lost_modules_block(stage: &Stage, registry: &Server, option: &str) {
         "{text}"
     );
     create(&stage.kcp, "test", &secret).await;
-    let lost = artifact("lost", "1.0.0", "one");
-    publish(registry, vec![lost]);
+    let artifacts = ["keda", "warden", "lost"].map(|module| artifact(module, "1.0.0", "one"));
+    publish(registry, artifacts.into());
     let (text, code) = said(&["--oci-registry-cred-secret=login"]).await;
     assert!(code == 0 && text.contains("start the daemon with `--oci-registry-cred-secret=login`"), "{text}");
     for name in names {

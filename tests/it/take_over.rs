@@ -910,6 +910,7 @@ async fn flux_hands_definitions_over_step_by_step_and_none_is_lost() {
     .await;
     let (text, exit) = adopt(&stage, &["plan"]).await;
     assert!(exit == 1 && text.contains("is managed by the Flux Kustomization kcp-system/kcp"), "{text}");
+    assert!(!text.contains("`tidegate.dev/adopt: "), "`take` needs no annotation: {text}");
     merge(&stage.kcp, &kustomization, json!({"spec": {"suspend": true}})).await;
     from_flux(&["  done  suspend", "  next  protect the ModuleTemplates from its prune"], 1).await;
     let unmarked = json!({
@@ -1034,6 +1035,7 @@ async fn argo_cd_hands_definitions_over_step_by_step_and_none_is_lost() {
     .await;
     let (text, exit) = adopt(&stage, &["plan"]).await;
     assert!(exit == 1 && text.contains("is managed by the Argo CD Application kcp"), "{text}");
+    assert!(!text.contains("`tidegate.dev/adopt: "), "`take` needs no annotation: {text}");
     assert!(text.contains("run `tidegate adopt from-argocd` for the steps"), "{text}");
     merge(&stage.kcp, &application, json!({"spec": {"syncPolicy": {"automated": null}}})).await;
     from_argocd(&["  done  turn automatic syncs", "  next  protect the Kymas from its prune"], 1).await;

@@ -38,7 +38,8 @@ pub use certificates::{Certificate, certificates, identities};
 pub use events::{Behind, Purpose, Webhook, watchers, webhooks};
 pub use leftovers::{Answer, Labelled, kinds_left, leftovers, usual_kinds};
 pub use manifests::{
-    Lookup, NamedRegistries, claims, elsewhere, from_git, is_referenced, orphans, rendering, silent, unrecorded,
+    Answers, Lookup, NamedRegistries, claims, elsewhere, from_git, is_referenced, orphans, rendering, samples, silent,
+    unrecorded,
 };
 pub use undeclared::{Keeper, Owners, Undeclared};
 
@@ -325,6 +326,13 @@ pub fn kinds(missing: &[&str]) -> Option<Finding> {
     (!missing.is_empty()).then(|| Finding::new(Level::Blocks, Topic::Storage, message).next(next))
 }
 
+/// The kind of Tidegate's own without which the daemon has no definitions to read.
+pub fn unserved_sources() -> Finding {
+    let message = "the control plane does not serve GitSource: without this kind, the daemon does nothing";
+    let next = "apply deploy/setup/crds/tidegate.dev_gitsources.yaml, or what `tidegate crds` prints";
+    Finding::new(Level::Blocks, Topic::Storage, message).next(next)
+}
+
 /// Namespaces without any object of Lifecycle Manager. `has_others` says whether other namespaces of the landscape have
 /// some.
 pub fn empty(namespaces: &[String], has_others: bool) -> Option<Finding> {
@@ -441,7 +449,7 @@ pub fn definitions(standings: &[(Id, Standing)], undeclared: &BTreeMap<(Kind, Un
             },
             Standing::OfSource(label) => finding(format!("{name} is owned by GitSource {label}"))
                 .next("declare it in only one of the two sources"),
-            Standing::OfTool(tool) => finding(format!("{name} is managed by {}", tool.text())).next(tool.hand_over(id)),
+            Standing::OfTool(tool) => finding(format!("{name} is managed by {}", tool.text())).next(tool.steps(id)),
             Standing::Absent | Standing::Owned | Standing::Equal | Standing::Terminating => continue,
         });
     }

@@ -446,13 +446,16 @@ fn held_by_need(situation: &Situation<'_>, id: &Id, declared: &Declared, decisio
     if claim == ownership::Claim::Equal {
         return None;
     }
-    let message = format!("{} depends on {}, which is held back", text(id), text(needed));
-    let why = match cause.why {
+    let waits = || format!("{} depends on {}, which is held back", text(id), text(needed));
+    let (why, message) = match (cause.why, claim) {
         // It would be held back without the other one as well.
-        HeldFor::Problem | HeldFor::Dependency if matches!(claim, ownership::Claim::Refused(_)) => HeldFor::Problem,
-        HeldFor::Problem | HeldFor::Dependency => HeldFor::Dependency,
-        HeldFor::Terminating => HeldFor::Terminating,
-        HeldFor::Removal => HeldFor::Removal,
+        (HeldFor::Problem | HeldFor::Dependency, ownership::Claim::Refused(refusal)) => {
+            let own = refusal.diagnostic(id).message;
+            (HeldFor::Problem, format!("{own}; it depends on {}, which is held back as well", text(needed)))
+        }
+        (HeldFor::Problem | HeldFor::Dependency, _) => (HeldFor::Dependency, waits()),
+        (HeldFor::Terminating, _) => (HeldFor::Terminating, waits()),
+        (HeldFor::Removal, _) => (HeldFor::Removal, waits()),
     };
     Some(Held { place: declared.place.clone(), message, why, cause: None })
 }

@@ -169,6 +169,16 @@ impl Registry {
         self.unpacker.unpack(packed, Blob::Bytes(bytes), name, name).await.map(Bytes::from)
     }
 
+    /// Checks with one request that the registry has the blob of a module's objects. Its content is not read.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the registry does not have the blob or cannot be read.
+    pub async fn check(&self, source: &Source) -> Result<(), Error> {
+        let target = self.blob_target(&source.name, source.digest);
+        self.within(&target.name, async { self.wire.get(&target).await.map(drop) }).await
+    }
+
     /// Writes a layer's blob, as it is sent, and verifies its digest.
     pub(super) async fn layer_into(&self, source: &Source, sink: &mut Sink) -> Result<(), Error> {
         let target = self.blob_target(&source.name, source.digest);

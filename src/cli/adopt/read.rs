@@ -44,6 +44,8 @@ pub(super) struct Facts {
     pub(super) ended: Option<Ended>,
     /// The kinds of Lifecycle Manager that the control plane does not serve.
     pub(super) missing: Vec<&'static str>,
+    /// Whether it serves GitSources.
+    pub(super) serves_sources: bool,
     /// The namespaces without any object of Lifecycle Manager.
     pub(super) empty: Vec<String>,
     /// The objects of each kind that git does not declare.
@@ -110,7 +112,8 @@ impl Facts {
         let (mut live, mut managers) = (BTreeMap::new(), BTreeMap::new());
         let mut undeclared: BTreeMap<(definition::Kind, Undeclared), Vec<Key>> = BTreeMap::new();
         let sources = sources(cluster, namespaces).await.context("cannot list the GitSources")?;
-        let owners = Owners::new(source, sources, *prune, *suspended);
+        let serves_sources = sources.is_some();
+        let owners = Owners::new(source, sources.unwrap_or_default(), *prune, *suspended);
         let mut kymas = Vec::new();
         for kind in [
             definition::Kind::Kyma,
@@ -160,6 +163,7 @@ impl Facts {
             holder,
             ended,
             missing,
+            serves_sources,
             empty,
             undeclared,
             access,
@@ -387,11 +391,14 @@ pub(super) async fn list_of(cluster: &Cluster, gvk: &Gvk, namespaces: &[String])
     Ok(all)
 }
 
-/// The GitSources; none if the control plane does not serve them. One that cannot be read is reported elsewhere.
-async fn sources(cluster: &Cluster, namespaces: &[String]) -> anyhow::Result<Vec<GitSource>> {
-    let kind = Kind::namespaced::<GitSource>();
-    let found = list_of(cluster, &kind.gvk, namespaces).await?;
-    Ok(found.into_iter().filter_map(|source| serde_json::from_value(source.into_value()).ok()).collect())
+/// The GitSources; `None` if the control plane does not serve them. One that cannot be read is reported elsewhere.
+async fn sources(cluster: &Cluster, namespaces: &[String]) -> anyhow::Result<Option<Vec<GitSource>>> {
+    let gvk = Kind::namespaced::<GitSource>().gvk;
+    if cluster.kind(&gvk).await?.is_none() {
+        return Ok(None);
+    }
+    let found = list_of(cluster, &gvk, namespaces).await?.into_iter();
+    Ok(Some(found.filter_map(|source| serde_json::from_value(source.into_value()).ok()).collect()))
 }
 
 /// Who holds the Lease; `None` if no client does, or not any more.
@@ -436,9 +443,13 @@ async fn crds(cluster: &Cluster) -> anyhow::Result<Vec<Crd>> {
         let stored: Vec<String> = stored.filter_map(|stored| stored.as_str().map(str::to_owned)).collect();
         let objects = match stored.iter().any(|stored| stored != storage) {
             true => {
-                let what =
-                    || format!("objects of {name} may be stored in an outdated version, also in other namespaces");
-                cluster.list_metadata(&kind, None, None).await.with_context(what)?
+                let listed = cluster.list_metadata(&kind, None, None).await;
+                let rights = match &listed {
+                    Err(Error::Forbidden { .. }) => "; deploy/adopt/outdated.yaml has the rights",
+                    Ok(_) | Err(_) => "",
+                };
+                let what = "may be stored in an outdated version, also in other namespaces";
+                listed.with_context(|| format!("objects of {name} {what}{rights}"))?
             }
             false => Vec::new(),
         };

@@ -1,5 +1,5 @@
 //! Asks the registries that the daemon will read for components that no Manifest records, or that are installed from
-//! another registry. Sends reads only.
+//! another registry, and each for one module that is installed from it. Sends reads only.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,9 +12,9 @@ use futures::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Secret;
 use tidegate_cluster::{Cluster, Kind};
 use tidegate_core::{
-    adopt::{Lookup, NamedRegistries},
+    adopt::{Answers, Lookup, NamedRegistries},
     api::names::KCP_NAMESPACE,
-    component::{Component, RegistryAddress},
+    component::{Component, RegistryAddress, Source},
     name::Key,
     plan::{ComponentRecord, Published},
 };
@@ -63,9 +63,11 @@ pub(super) struct Asked {
     pub(super) found: BTreeMap<Component, Lookup>,
     /// Components that a registry has, while one before it did not answer: the reason, in one sentence.
     pub(super) silent: BTreeMap<Component, String>,
+    /// What they say of what is installed from them; empty if they were not asked.
+    pub(super) answers: Answers,
 }
 
-/// Components at a time.
+/// Components or registries at a time.
 const AT_ONCE: usize = 8;
 
 // === impl Registries ===
@@ -108,20 +110,26 @@ impl Registries {
 // === impl Opened ===
 
 impl Opened {
-    /// Asks for these components.
-    pub(super) async fn ask(&self, wanted: BTreeSet<Component>) -> Asked {
+    /// Asks for these components, and each registry for the installed blob that `samples` has by its address.
+    pub(super) async fn ask(&self, wanted: BTreeSet<Component>, samples: BTreeMap<String, Source>) -> Asked {
         let registries = &self.registries;
-        if registries.is_empty() {
-            return Asked { found: BTreeMap::new(), silent: BTreeMap::new() };
-        }
-        let lookup = async |component: Component| (component.clone(), look_up(registries, &component).await);
-        let answers: Vec<_> = stream::iter(wanted).map(lookup).buffer_unordered(AT_ONCE).collect().await;
         let (mut found, mut silent) = (BTreeMap::new(), BTreeMap::new());
-        for (component, (lookup, why)) in answers {
+        if registries.is_empty() {
+            return Asked { found, silent, answers: Answers::new() };
+        }
+        let check = async |(place, source): (String, Source)| {
+            let registry = registries.iter().find(|registry| registry.address().to_string() == place)?;
+            Some((place, registry.check(&source).await.map_err(chain)))
+        };
+        let lookup = async |component: Component| (component.clone(), look_up(registries, &component).await);
+        let checks = stream::iter(samples).map(check).buffer_unordered(AT_ONCE).collect::<Vec<_>>();
+        let lookups = stream::iter(wanted).map(lookup).buffer_unordered(AT_ONCE).collect::<Vec<_>>();
+        let (checks, lookups) = tokio::join!(checks, lookups);
+        for (component, (lookup, why)) in lookups {
             silent.extend(why.map(|why| (component.clone(), why)));
             found.insert(component, lookup);
         }
-        Asked { found, silent }
+        Asked { found, silent, answers: checks.into_iter().flatten().collect() }
     }
 }
 

@@ -13,7 +13,11 @@ use anyhow::{Context as _, bail};
 use kube::Client;
 use serde_json::{Value, json};
 use tidegate_core::{
-    api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher, names::label, setup},
+    api::{
+        Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher,
+        names::{KCP_NAMESPACE, label},
+        setup,
+    },
     definition::Kind,
     export::{self, File, Refused},
     intake,
@@ -97,8 +101,10 @@ pub(super) async fn run(client: &Client, namespaces: &[String], folder: &Path) -
         export::KINDS.into_iter().map(|kind| counted(count_of(kind), &kind.to_string())).collect();
     let shown = folder.display();
     let check = match landscape.from_git.is_empty() {
-        true => format!("check them with `tidegate validate {shown}`"),
-        false => format!("add the folders of the modules below, then check it with `tidegate validate {shown}`"),
+        true => format!("check them with `{}`", validation(folder, namespaces)),
+        false => {
+            format!("add the folders of the modules below, then check it with `{}`", validation(folder, namespaces))
+        }
     };
     say!("{} are in {shown}; {check}", counts.join(", "));
     landscape.from_git.iter().for_each(|(module, from_git)| tell!("not exported: {}", from_git.sentence(module)));
@@ -111,6 +117,15 @@ pub(super) async fn run(client: &Client, namespaces: &[String], folder: &Path) -
         );
     }
     Ok(if landscape.from_git.is_empty() && landscape.of_kcp.is_empty() { Exit::Ok } else { Exit::Incomplete })
+}
+
+/// The command that checks the result, in the same namespaces.
+fn validation(folder: &Path, namespaces: &[String]) -> String {
+    let mut command = format!("tidegate validate {}", say::word(folder.display()));
+    if namespaces != [KCP_NAMESPACE] {
+        namespaces.iter().for_each(|namespace| command.push_str(&format!(" -n {namespace}")));
+    }
+    command
 }
 
 /// The file that names the GitSource. Its URL is in the control plane only.
@@ -301,6 +316,16 @@ mod tests {
         }
         found.sort();
         found
+    }
+
+    #[test]
+    fn what_checks_the_result_names_the_namespaces_of_the_export() {
+        let of = |namespaces: &[&str]| {
+            let namespaces: Vec<String> = namespaces.iter().map(|name| (*name).to_owned()).collect();
+            validation(Path::new("landscape"), &namespaces)
+        };
+        assert_eq!(of(&["kcp-system"]), "tidegate validate landscape");
+        assert_eq!(of(&["a", "b"]), "tidegate validate landscape -n a -n b");
     }
 
     #[test]

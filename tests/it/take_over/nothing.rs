@@ -142,6 +142,24 @@ async fn without_all_kinds_no_command_is_ready_and_an_observer_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn without_the_definition_of_gitsources_nothing_is_taken_over() {
+    let (place, client) = place().await;
+    commit(&place.repository());
+    harness::install_crds(&client, &crds(|kind| kind != "GitSource")).await;
+    harness::apply(&client, &kyma("one", "kcp-system")).await;
+    let blocks = "blocks  the control plane does not serve GitSource: without this kind, the daemon does nothing\n        \
+                  apply deploy/setup/crds/tidegate.dev_gitsources.yaml, or what `tidegate crds` prints\n";
+    let path = place.repository().display().to_string();
+    for command in [&["adopt", "plan"][..], &["adopt", "take", "--yes"]] {
+        let (text, errors, code) = place.run(&[command, &[path.as_str()]].concat()).await;
+        assert!(code == 1 && text.contains(blocks), "{command:?}: {text}{errors}");
+    }
+    harness::install_crds(&client, &crds(|kind| kind == "GitSource")).await;
+    let (text, errors, code) = place.plan(&[]).await;
+    assert!(code == 0 && !text.contains("GitSource: "), "{text}{errors}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_a_landscape_there_is_nothing_to_take_over_and_nothing_to_give_back() {
     let (place, client) = place().await;
     harness::install_crds(&client, &crds(|_| true)).await;

@@ -166,6 +166,9 @@ impl Place {
         let crds = [
             definition_of("cert-manager.io", "v1", "Certificate", "certificates"),
             definition_of("cert.gardener.cloud", "v1alpha1", "Certificate", "certificates"),
+            definition_of("kustomize.toolkit.fluxcd.io", "v1", "Kustomization", "kustomizations"),
+            definition_of("helm.toolkit.fluxcd.io", "v2", "HelmRelease", "helmreleases"),
+            definition_of("argoproj.io", "v1alpha1", "Application", "applications"),
         ];
         harness::install_crds(&stage.kcp, &crds).await;
         for kind in ["Kyma", "ModuleTemplate", "Manifest", "Watcher"] {
@@ -290,6 +293,7 @@ async fn each_command_works_with_the_documented_rights_and_names_the_one_that_it
     let place = Place::new().await;
     place.reset().await;
     exports(&place).await;
+    are_handed_over(&place).await;
     plans_and_takes(&place).await;
     finishes(&place).await;
     releases(&place).await;
@@ -306,6 +310,16 @@ async fn exports(place: &Place) {
     assert!(Path::new(&into("all")).join("kymas/one.yaml").is_file());
 }
 
+async fn are_handed_over(place: &Place) {
+    for command in ["from-flux", "from-argocd"] {
+        let file = format!("{command}.yaml");
+        let rights = Rights::of(&[file.as_str()]);
+        place.fails_without(&rights, &rights.positions("*", &["*"]), &["adopt", command]).await;
+        let text = succeeded(place.run(&rights, None, &["adopt", command]).await);
+        assert!(text.contains(" manages no definition in kcp-system: "), "{text}");
+    }
+}
+
 async fn plans_and_takes(place: &Place) {
     let path = place.path();
     let plan = ["adopt", "plan", "--oci-registry-cred-secret=registry", "--no-registries", &path];
@@ -320,6 +334,8 @@ async fn plans_and_takes(place: &Place) {
     }
     let rights = Rights::of(&["plan.yaml", "take.yaml", "outdated.yaml"]);
     let first = Rights::of(&["plan.yaml", "take.yaml"]).rules.len();
+    let (text, code) = place.run(&Rights::of(&["plan.yaml"]), None, &plan).await;
+    assert!(code == 2 && text.contains("; deploy/adopt/outdated.yaml has the rights"), "{code} {text}");
     let of_cluster = |verb: &str, plurals: &[&str]| -> Vec<usize> {
         rights.positions(verb, plurals).into_iter().filter(|position| *position >= first).collect()
     };

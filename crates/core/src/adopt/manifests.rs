@@ -36,6 +36,10 @@ pub enum Lookup {
 /// The registries that the daemon will read, by their address as Manifests have it, each with the option that names it.
 pub type NamedRegistries = BTreeMap<String, String>;
 
+/// What registries say of a module that is installed from them, by their address: nothing if they have it, otherwise
+/// the reason in one sentence.
+pub type Answers = BTreeMap<String, Result<(), String>>;
+
 /// The modules that some runtimes have or want, and that Tidegate does not render.
 #[derive(Default)]
 struct Refused {
@@ -67,6 +71,10 @@ struct Unnamed {
 
 /// What [`Answer::Unknown`] says of a component. It is no part of a finding.
 const UNKNOWN: &str = "no Manifest records it";
+
+/// What to do if a registry does not answer.
+const LET_ANSWER: &str = "let the registry answer, with `--oci-registry-cred-secret` if it needs credentials; if it \
+                          cannot be reached from here, add `--no-registries`";
 
 /// What to do if no registry is named.
 const NAME_REGISTRY: &str = "name each registry that the daemon will read";
@@ -156,8 +164,36 @@ pub fn elsewhere(
     settings: &Settings,
     named: &NamedRegistries,
 ) -> BTreeSet<Component> {
+    let sources = installed(landscape, manifests, settings).into_iter();
+    let elsewhere = sources.filter(|(place, ..)| !named.is_empty() && !named.contains_key(place));
+    elsewhere.filter_map(|(_, component, _)| component).collect()
+}
+
+/// One installed blob of each registry that is among `named`, by its address: the daemon reads it from there.
+/// `landscape` is as in [`rendering`].
+pub fn samples(
+    landscape: &Landscape,
+    manifests: &[Manifest],
+    settings: &Settings,
+    named: &NamedRegistries,
+) -> BTreeMap<String, Source> {
+    let mut samples = BTreeMap::new();
+    for (place, _, source) in installed(landscape, manifests, settings) {
+        if named.contains_key(&place) {
+            samples.entry(place).or_insert(source);
+        }
+    }
+    samples
+}
+
+/// What the daemon reads of what is installed: the registry that the Manifest names, the component and the blob.
+fn installed(
+    landscape: &Landscape,
+    manifests: &[Manifest],
+    settings: &Settings,
+) -> Vec<(String, Option<Component>, Source)> {
     let mut of_kyma = by_kyma(manifests);
-    let (components, mut refused, mut all) = (components(&BTreeMap::new()), Refused::default(), BTreeSet::new());
+    let (components, mut refused, mut all) = (components(&BTreeMap::new()), Refused::default(), Vec::new());
     for (key, kyma) in staying(landscape) {
         let own = of_kyma.remove(key).unwrap_or_default();
         let rendered = refused.add(landscape, &components, key, kyma, &own, settings);
@@ -166,9 +202,8 @@ pub fn elsewhere(
                 continue;
             };
             let component = component_of(manifest, &source);
-            let is_read = is_read(manifest, &rendered, component.as_ref());
-            if !named.is_empty() && !named.contains_key(&place_of(&source)) && is_read {
-                all.extend(component);
+            if is_read(manifest, &rendered, component.as_ref()) {
+                all.push((place_of(&source), component, source));
             }
         }
     }
@@ -178,15 +213,16 @@ pub fn elsewhere(
 /// Whether Tidegate can render the modules of all runtimes: `landscape` is as it will be after the take-over, with the
 /// status of each Kyma as it is now. `manifests` are all that there are.
 ///
-/// Registries are not asked for what is installed, if an option names the registry of its Manifest. `named` are the
-/// registries that the daemon will read; without one, it renders nothing that is in a registry. `asked` is what they
-/// say of the components that [`unrecorded`] and [`elsewhere`] name; empty if they were not asked.
+/// `named` are the registries that the daemon will read; without one, it renders nothing that is in a registry. `asked`
+/// is what they say of the components that [`unrecorded`] and [`elsewhere`] name, and `answers` of the [`samples`]; both
+/// are empty if they were not asked.
 pub fn rendering(
     landscape: &Landscape,
     manifests: &[Manifest],
     settings: &Settings,
     named: &NamedRegistries,
     asked: &BTreeMap<Component, Lookup>,
+    answers: &Answers,
 ) -> Vec<Finding> {
     let mut of_kyma = by_kyma(manifests);
     let components = components(asked);
@@ -225,7 +261,11 @@ pub fn rendering(
         let next = "publish the module to an OCI registry, or remove it from the runtime";
         findings.push(Finding::new(Level::Blocks, Topic::Rendering, message).next(next));
     }
-    findings.extend(registries.iter().map(|(registry, modules)| in_registry(registry, modules, named)));
+    let of_registry = |(registry, modules): (&String, &BTreeMap<String, usize>)| match named.get(registry) {
+        Some(option) => in_named_registry(registry, modules, option, answers.get(registry)),
+        None => in_unnamed_registry(registry, modules),
+    };
+    findings.extend(registries.iter().map(of_registry));
     findings.extend(elsewhere.iter().map(|(registry, unnamed)| unnamed.finding(registry)));
     if findings.iter().all(|finding| finding.level != Level::Blocks) {
         let message = "Tidegate can render every installed module";
@@ -291,13 +331,31 @@ fn components(asked: &BTreeMap<Component, Lookup>) -> Components {
     Components::new(Arc::new(known), Answer::Unknown(UNKNOWN.to_owned()))
 }
 
-/// Modules that are in a registry, each with the number of its Manifests.
-fn in_registry(registry: &str, modules: &BTreeMap<String, usize>, named: &NamedRegistries) -> Finding {
-    if let Some(option) = named.get(registry) {
-        let message = format!("installed modules are in the registry {registry}");
-        let next = format!("start the daemon with `{option}`");
-        return Finding::new(Level::Note, Topic::Rendering, message).next(next);
+/// Modules that are in a registry that an option names, each with the number of its Manifests. `answer` is what it says
+/// of one of them; `None` if it was not asked.
+fn in_named_registry(
+    registry: &str,
+    modules: &BTreeMap<String, usize>,
+    option: &str,
+    answer: Option<&Result<(), String>>,
+) -> Finding {
+    if let Some(Err(why)) = answer {
+        let message = format!(
+            "the daemon cannot read what is installed from the registry {registry}, and would set Kymas to Error: {why}; \
+             from there {} {}: {}",
+            agreeing(modules.len(), "is", "are"),
+            counted(modules.len(), "installed module"),
+            few(&in_runtimes(modules))
+        );
+        return Finding::new(Level::Blocks, Topic::Rendering, message).next(LET_ANSWER);
     }
+    let not_asked = if answer.is_none() { ", which was not asked" } else { "" };
+    let message = format!("installed modules are in the registry {registry}{not_asked}");
+    Finding::new(Level::Note, Topic::Rendering, message).next(format!("start the daemon with `{option}`"))
+}
+
+/// Modules that are in a registry while no option names one, each with the number of its Manifests.
+fn in_unnamed_registry(registry: &str, modules: &BTreeMap<String, usize>) -> Finding {
     let all = in_runtimes(modules);
     let message = format!(
         "Tidegate cannot render {} from the registry {registry} without an option that names it, and leaves {} \
@@ -480,9 +538,7 @@ impl Refused {
                 agreeing(unanswered.len(), "it exists", "they exist"),
                 few(&unanswered)
             );
-            let next = "let the registry answer, with `--oci-registry-cred-secret` if it needs credentials; if it cannot \
-                        be reached from here, add `--no-registries`";
-            findings.push(Finding::new(Level::Blocks, Topic::Rendering, message).next(next));
+            findings.push(Finding::new(Level::Blocks, Topic::Rendering, message).next(LET_ANSWER));
         }
         if !later.is_empty() {
             let what = counted(later.len(), "component");

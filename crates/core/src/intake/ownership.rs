@@ -226,19 +226,20 @@ impl OtherTool {
         }
     }
 
-    /// How to hand over the object to Tidegate without deleting it. The steps are in [`crate::adopt::hand_over`] alone.
-    pub fn hand_over(&self, id: &Id) -> String {
+    /// How the tool hands the object over without deleting it. The steps are in [`crate::adopt::hand_over`] alone.
+    pub fn steps(&self, id: &Id) -> String {
         let command = match self {
             OtherTool::Kustomization(_) | OtherTool::HelmRelease(_) => "from-flux",
             OtherTool::Application(_) => "from-argocd",
         };
         let namespace = id.1.namespace();
         let option = if namespace == KCP_NAMESPACE { String::new() } else { format!(" -n {namespace}") };
-        format!(
-            "run `tidegate adopt {command}{option}` for the steps that hand it over, then annotate the definition with \
-             `{}: \"true\"`",
-            annotation::ADOPT
-        )
+        format!("run `tidegate adopt {command}{option}` for the steps that hand it over")
+    }
+
+    /// The same, and how the daemon then takes the object over.
+    fn hand_over(&self, id: &Id) -> String {
+        format!("{}, then annotate the definition with `{}: \"true\"`", self.steps(id), annotation::ADOPT)
     }
 }
 

@@ -233,15 +233,20 @@ fn what_flux_applies_is_not_applied_over_even_with_the_annotation() {
         "hold Kyma/a: Kyma kcp-system/a is managed by the Flux Kustomization flux-system/apps; two tools must not apply the same object",
     ]);
     let hint = decide(&world.situation()).diagnostics.sorted()[0].hint.clone().unwrap();
-    assert!(hint.starts_with("run `tidegate adopt from-flux` for the steps that hand it over"), "{hint}");
+    let expected = "run `tidegate adopt from-flux` for the steps that hand it over, then annotate the definition with \
+                    `tidegate.dev/adopt: \"true\"`";
+    assert_eq!(hint, expected);
 }
 
 #[test]
 fn the_command_that_hands_an_object_over_looks_where_the_object_is() {
     let application = OtherTool::Application("shop".to_owned());
     let of_team = (Kind::Kyma, Key::new("team-b", "a"));
-    let hint = application.hand_over(&of_team);
-    assert!(hint.starts_with("run `tidegate adopt from-argocd -n team-b` for"), "{hint}");
+    assert_eq!(
+        application.steps(&of_team),
+        "run `tidegate adopt from-argocd -n team-b` for the steps that hand it over",
+        "`adopt take` then takes it over without an annotation"
+    );
 }
 
 #[test]
@@ -271,6 +276,22 @@ fn a_definition_whose_object_is_being_deleted_waits() {
         .ours(["Kyma/a"])
         .with("Kyma/a", |live| live.deleting = true)
         .check(&["hold Kyma/a: Kyma kcp-system/a is being deleted in KCP; Tidegate creates it again when it is gone"]);
+}
+
+#[test]
+fn what_is_refused_and_waits_for_another_says_both() {
+    let mut world = World::new().declares(["ModuleTemplate/m-1", "ModuleReleaseMeta/m"]);
+    for name in ["ModuleTemplate/m-1", "ModuleReleaseMeta/m"] {
+        world = world.exists(name).with(name, |live| live.managers = Some(Arc::from(["KEB".to_owned()])));
+    }
+    world.declared.get_mut(&id("ModuleReleaseMeta/m")).unwrap().needs.push(id("ModuleTemplate/m-1"));
+    let held = &decide(&world.situation()).held[&id("ModuleReleaseMeta/m")];
+    assert_eq!(
+        held.message,
+        "ModuleReleaseMeta kcp-system/m exists in KCP without the ownership label of a GitSource; its field managers are \
+         KEB; it depends on ModuleTemplate kcp-system/m-1, which is held back as well"
+    );
+    assert_eq!(held.why, HeldFor::Problem);
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn named() -> NamedRegistries {
 
 /// The findings if no registry was asked.
 fn found(landscape: &Landscape, manifests: &[Manifest], named: &NamedRegistries) -> Vec<Finding> {
-    rendering(landscape, manifests, &Settings::default(), named, &BTreeMap::new())
+    rendering(landscape, manifests, &Settings::default(), named, &BTreeMap::new(), &Answers::new())
 }
 
 #[track_caller]
@@ -87,11 +87,47 @@ fn installed_modules_are_where_their_manifests_say() {
         &landscape(&["keda"]),
         &[manifest("keda", in_registry("keda"))],
         &[
-            "Note: installed modules are in the registry r.example.com/prod; start the daemon with \
+            "Note: installed modules are in the registry r.example.com/prod, which was not asked; start the daemon with \
              `--oci-registry-host=r.example.com/prod`",
             "Ready: Tidegate can render every installed module",
         ],
     );
+}
+
+#[test]
+fn a_named_registry_that_does_not_let_the_daemon_read_what_is_installed_blocks() {
+    let landscape = landscape(&["keda", "mailer"]);
+    let manifests = [manifest("keda", in_registry("keda")), manifest("mailer", in_registry("mailer"))];
+    let settings = Settings::default();
+    let of = |manifests: &[Manifest], named: &NamedRegistries| samples(&landscape, manifests, &settings, named);
+    let names = |samples: BTreeMap<String, Source>| -> Vec<(String, String)> {
+        samples.into_iter().map(|(place, source)| (place, source.name.as_str().to_owned())).collect()
+    };
+    let keda = ("r.example.com/prod".to_owned(), "example.org/module/keda".to_owned());
+    assert_eq!(names(of(&manifests, &named())), [keda], "one for each registry");
+    let other = [("other.example.com".to_owned(), "--oci-registry-host=other.example.com".to_owned())].into();
+    assert!(of(&manifests, &other).is_empty());
+    // What is being deleted needs no registry.
+    let mut leaving = manifests.clone();
+    for manifest in &mut leaving {
+        manifest.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    }
+    assert!(of(&leaving, &named()).is_empty());
+
+    let said = |answer: Result<(), String>| {
+        let answers = Answers::from([("r.example.com/prod".to_owned(), answer)]);
+        let found = rendering(&landscape, &manifests, &settings, &named(), &BTreeMap::new(), &answers);
+        (lines(&found), super::super::may_begin(&found))
+    };
+    let blocks = "Blocks: the daemon cannot read what is installed from the registry r.example.com/prod, and would set \
+                  Kymas to Error: it does not answer; from there are 2 installed modules: keda 1.0.0 in 1 runtime, \
+                  mailer 1.0.0 in 1 runtime; let the registry answer, with `--oci-registry-cred-secret` if it needs \
+                  credentials; if it cannot be reached from here, add `--no-registries`";
+    assert_eq!(said(Err("it does not answer".to_owned())), (vec![blocks.to_owned()], false));
+    let note = "Note: installed modules are in the registry r.example.com/prod; start the daemon with \
+                `--oci-registry-host=r.example.com/prod`";
+    let ready = "Ready: Tidegate can render every installed module";
+    assert_eq!(said(Ok(())), (vec![note.to_owned(), ready.to_owned()], true));
 }
 
 #[test]
@@ -115,7 +151,7 @@ fn modules_in_a_registry_block_unless_the_daemon_reads_one() {
 fn the_option_that_names_a_registry_is_repeated() {
     let by_secret = [("r.example.com/prod".to_owned(), "--oci-registry-cred-secret=login".to_owned())].into();
     let lines = lines(&found(&landscape(&["keda"]), &[manifest("keda", in_registry("keda"))], &by_secret));
-    let expected = "Note: installed modules are in the registry r.example.com/prod; start the daemon with \
+    let expected = "Note: installed modules are in the registry r.example.com/prod, which was not asked; start the daemon with \
                     `--oci-registry-cred-secret=login`";
     assert_eq!(lines[0], expected);
 }
@@ -137,7 +173,7 @@ fn what_is_installed_from_a_registry_that_no_option_names_blocks_unless_a_named_
     leaving[0].metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     assert!(!elsewhere(&landscape, &leaving, &settings, &wrong).contains(&component("keda")));
     let said = |asked: &BTreeMap<Component, Lookup>| {
-        let found = rendering(&landscape, &manifests, &settings, &wrong, asked);
+        let found = rendering(&landscape, &manifests, &settings, &wrong, asked, &Answers::new());
         (lines(&found), super::super::may_begin(&found))
     };
     let blocks = |modules: &str, why: &str| {
@@ -184,7 +220,7 @@ fn what_no_registry_has_blocks_and_names_the_kymas() {
     assert_eq!(wanted, BTreeSet::from([mailer.clone()]), "an installed version needs no registry");
     let said = |lookup: Lookup| {
         let asked = BTreeMap::from([(mailer.clone(), lookup)]);
-        let found = rendering(&landscape, &manifests, &Settings::default(), &named(), &asked);
+        let found = rendering(&landscape, &manifests, &Settings::default(), &named(), &asked, &Answers::new());
         let mut lines = lines(&found);
         lines.retain(|line| !line.starts_with("Note: installed modules are in the registry "));
         (lines, super::super::may_begin(&found))
@@ -212,7 +248,7 @@ fn what_no_registry_has_blocks_and_names_the_kymas() {
         &manifests,
         &[
             skipped,
-            "Note: installed modules are in the registry r.example.com/prod; start the daemon with \
+            "Note: installed modules are in the registry r.example.com/prod, which was not asked; start the daemon with \
              `--oci-registry-host=r.example.com/prod`",
             &ready[0],
         ],
