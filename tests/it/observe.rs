@@ -756,7 +756,9 @@ async fn an_observer_that_looks_once_prints_the_table_and_its_exit_code_says_wha
 
     stage.landscape.skrs[1].stop().await;
     let named = "Not compared:\nruntime kcp-system/two: cluster skr/kcp-system/two";
+    let begun = tokio::time::Instant::now();
     once(5, &["kcp-system/one  cache", named, "WARN", "a runtime is not compared"]).await;
+    assert!(begun.elapsed() < Duration::from_secs(15), "it does not wait for a runtime that has failed");
 
     stage.landscape.kcp.stop().await;
     let output = stage.command(&arguments).await;
