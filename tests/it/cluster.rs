@@ -634,6 +634,7 @@ fn follow(cluster: &Arc<Cluster>, options: follower::Options) -> (Followed<Strin
                     follower::Change::Cleared { key } => format!("{} is readable", key.name()),
                     follower::Change::NotServed => "not served".to_owned(),
                     follower::Change::Served => "served".to_owned(),
+                    follower::Change::Forbidden { why } => why,
                     follower::Change::Synced => "synced".to_owned(),
                 });
             }
