@@ -689,6 +689,15 @@ async fn the_roles_of_an_observer_only_read_and_it_tries_nothing_else() {
     // In runtimes it has all rights, and uses none but reads.
     let of_runtimes = requests(&stage, &marks).into_iter().filter(|(server, _)| server != stage.landscape.kcp.name());
     assert_only_reads(&of_runtimes.collect::<Vec<_>>());
+
+    // With the options of an agent, it lacks the Role for the namespace of the CA.
+    stage.start_as_with(&access, &[&AGENT[..], &["--observe"]].concat());
+    let lacks_right = |report: &Value| {
+        let right = format!("user {ACCOUNT} cannot list secrets in namespace istio-system");
+        let lines = report["missing"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        lines.into_iter().any(|line| line.starts_with("the CA's Secret in istio-system: ") && line.contains(&right))
+    };
+    observed(&stage, "the missing right is named", lacks_right).await;
 }
 
 /// As on a laptop: the table on standard output, and the exit code.
