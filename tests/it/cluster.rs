@@ -594,7 +594,7 @@ async fn each_way_of_not_reaching_a_cluster_has_its_name() {
     let unknown = "https://no-such-host.invalid:6443".to_owned();
     assert_eq!(ask(Kubeconfig { server: unknown, ..good.clone() }).await, Unreachable::Dns);
     let foreign = kube_sim::Authority::new("foreign").unwrap();
-    assert_eq!(ask(Kubeconfig { authority: foreign.pem().to_owned(), ..good }).await, Unreachable::Tls);
+    assert_eq!(ask(Kubeconfig { authority: foreign.pem().to_owned(), ..good }).await, Unreachable::Untrusted);
 }
 
 #[tokio::test]
