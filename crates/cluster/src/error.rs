@@ -328,8 +328,8 @@ impl fmt::Display for Unreachable {
             Unreachable::Dns => "the host name does not resolve",
             Unreachable::Connect => "the connection failed",
             Unreachable::Untrusted => {
-                "the server's certificate is not trusted: check `certificate-authority-data` in the kubeconfig, and the \
-                 names and dates of the certificate"
+                "the server's certificate is not trusted: check `certificate-authority-data` in the kubeconfig, and \
+                 the names and dates of the certificate"
             }
             Unreachable::Tls => {
                 "the TLS handshake failed: the server rejected the client's certificate, or does not speak TLS"
