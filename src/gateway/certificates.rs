@@ -388,7 +388,7 @@ impl Certificates {
     /// Determines the issuer, and keeps it for the lifetime of this process. `denied` is called each time that a right
     /// is missing for that.
     pub(crate) async fn find_backend(&self, kcp: &Cluster, denied: impl Fn(&str)) -> Backend {
-        let mut said = None;
+        let mut said: Option<String> = None;
         loop {
             match self.ask_for_backend(kcp).await {
                 Ok(backend) => {

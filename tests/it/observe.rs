@@ -694,8 +694,8 @@ async fn the_roles_of_an_observer_only_read_and_it_tries_nothing_else() {
     stage.start_as_with(&access, &[&AGENT[..], &["--observe"]].concat());
     let lacks_right = |report: &Value| {
         let right = format!("user {ACCOUNT} cannot list secrets in namespace istio-system");
-        let lines = report["missing"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        lines.into_iter().any(|line| line.starts_with("the CA's Secret in istio-system: ") && line.contains(&right))
+        let mut lines = report["missing"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        lines.any(|line| line.starts_with("the CA's Secret in istio-system: ") && line.contains(&right))
     };
     observed(&stage, "the missing right is named", lacks_right).await;
 }
