@@ -100,14 +100,21 @@ impl Observation {
 
     /// The shortest time between two comparisons of a runtime that changes.
     fn gap(&self) -> Duration {
-        if self.is_brief.load(Ordering::Relaxed) { Duration::ZERO } else { decide::CHANGE_GAP }
+        if self.is_brief() { Duration::ZERO } else { decide::CHANGE_GAP }
+    }
+
+    fn is_brief(&self) -> bool {
+        self.is_brief.load(Ordering::Relaxed)
     }
 
     /// Whether a runtime or a source has not been compared yet. `kymas` is the number of all.
     pub(crate) fn has_pending(&self, kymas: usize) -> bool {
         let seen = self.seen.lock();
-        let is_pending =
-            |runtime: &state::SeenRuntime| runtime.standing == state::Standing::Pending || runtime.is_waiting;
+        let is_pending = |runtime: &state::SeenRuntime| match runtime.standing {
+            state::Standing::Pending => true,
+            state::Standing::Compared(_) => runtime.is_waiting,
+            state::Standing::Unreachable(_) | state::Standing::Skipped(_) => false,
+        };
         seen.runtimes.len() < kymas || seen.runtimes.values().any(is_pending)
     }
 

@@ -66,11 +66,20 @@ use crate::{
 #[derive(Clone)]
 pub struct Stores(Arc<Shared>);
 
+/// A table that is not listed yet.
+#[derive(Debug, Default)]
+struct Awaited {
+    /// How many watches have not listed their part of it.
+    watches: usize,
+    /// Which right is missing for that, as a sentence, if one is.
+    denied: Option<String>,
+}
+
 struct Shared {
     tables: Mutex<Tables>,
     queue: Queue,
     /// The tables that are not listed yet, each with its namespace.
-    missing: watch::Sender<BTreeMap<(Table, String), usize>>,
+    missing: watch::Sender<BTreeMap<(Table, String), Awaited>>,
     /// Notified when a catalog changes: see [`Stores::spread`].
     catalog_changed: Notify,
     /// Notified when the gateway's Secret changes.
@@ -1039,7 +1048,7 @@ impl Stores {
     /// Announces that a table will be listed.
     pub fn expect(&self, table: Table, namespace: &str) {
         self.0.missing.send_modify(|missing| {
-            *missing.entry((table, namespace.to_owned())).or_default() += 1;
+            missing.entry((table, namespace.to_owned())).or_default().watches += 1;
         });
     }
 
@@ -1047,12 +1056,38 @@ impl Stores {
     pub fn listed(&self, table: Table, namespace: &str) {
         self.0.missing.send_if_modified(|missing| {
             let Entry::Occupied(mut watches) = missing.entry((table, namespace.to_owned())) else { return false };
-            *watches.get_mut() -= 1;
-            if *watches.get() == 0 {
+            watches.get_mut().watches -= 1;
+            if watches.get().watches == 0 {
                 watches.remove();
             }
             true
         });
+    }
+
+    /// Records which right is missing to list a table, as a sentence.
+    pub(crate) fn set_denied(&self, table: Table, namespace: &str, why: &str) {
+        self.0.missing.send_if_modified(|missing| {
+            let Some(awaited) = missing.get_mut(&(table, namespace.to_owned())) else { return false };
+            let is_new = awaited.denied.as_deref() != Some(why);
+            awaited.denied = Some(why.to_owned());
+            is_new
+        });
+    }
+
+    /// Whether tables are left that are not listed yet, and this process may list none of them.
+    pub(crate) fn is_denied(&self) -> bool {
+        let missing = self.0.missing.borrow();
+        !missing.is_empty() && missing.values().all(|awaited| awaited.denied.is_some())
+    }
+
+    /// Why each table is missing that is not listed yet: one line each.
+    pub(crate) fn not_listed(&self) -> Vec<String> {
+        let missing = self.0.missing.borrow();
+        let line = |((table, namespace), awaited): (&(Table, String), &Awaited)| {
+            let why = awaited.denied.as_deref().unwrap_or("not listed yet");
+            format!("{} in {namespace}: {why}", table.name())
+        };
+        missing.iter().map(line).collect()
     }
 
     /// The tables that are not listed yet, as text.

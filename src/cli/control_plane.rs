@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use futures::future::BoxFuture;
-use http::Response;
+use http::{Response, StatusCode};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client, Resource,
@@ -128,6 +128,18 @@ struct NotReached {
     cause: String,
 }
 
+/// The control plane does not accept the client's credentials.
+#[derive(Debug, thiserror::Error)]
+#[error("the control plane at {server} rejected the credentials of the kubeconfig")]
+struct Unauthorized {
+    /// Host and port.
+    server: Arc<str>,
+}
+
+/// What is said of a server that has no namespaces at all.
+pub(super) const NO_API_SERVER: &str =
+    "the control plane does not answer like an API server: check the path of `server` in the kubeconfig";
+
 /// The field manager, for `managedFields`.
 pub(super) const MANAGER: &str = names::CLI_FIELD_MANAGER;
 /// Objects in one page of a list.
@@ -152,6 +164,9 @@ impl Access {
             let server = Arc::clone(&server);
             async move {
                 let cause = match tokio::time::timeout(limit, answer).await {
+                    Ok(Ok(answer)) if answer.status() == StatusCode::UNAUTHORIZED => {
+                        return Err::<_, BoxError>(Unauthorized { server }.into());
+                    }
                     Ok(Ok(answer)) => return Ok(answer),
                     Ok(Err(error)) => NotReached::cause(&*error),
                     Err(_elapsed) => Unreachable::Timeout.to_string(),
@@ -417,7 +432,13 @@ pub(super) async fn check_namespaces(client: &Client, namespaces: &[String]) -> 
     for namespace in namespaces {
         match api.get_metadata_opt(namespace).await {
             Ok(Some(_)) => {}
-            Ok(None) => bail!("the control plane has no namespace {namespace}: select another with -n"),
+            Ok(None) => {
+                // Every API server has this namespace.
+                if let Ok(None) = api.get_metadata_opt("default").await {
+                    bail!(NO_API_SERVER);
+                }
+                bail!("the control plane has no namespace {namespace}: select another with -n")
+            }
             Err(kube::Error::Api(status)) if status.code == 403 => {}
             Err(error) => return Err(sentence(error)).with_context(|| format!("cannot read namespace {namespace}")),
         }

@@ -44,6 +44,7 @@ pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) ->
     let (in_time, unusable) = tokio::select! {
         in_time = tokio::time::timeout(timeout, done(context, readiness)) => (in_time.is_ok(), None),
         why = unusable(readiness) => (true, Some(why)),
+        () = denied(context) => (true, None),
     };
     let overview = overview(&context.stores);
     let report = context.observation.as_ref().map(|observation| observation.report(readiness.lines()));
@@ -71,6 +72,14 @@ async fn unusable(readiness: &Readiness) -> String {
         if let Some(why) = readiness.unusable() {
             return why;
         }
+        tokio::time::sleep(ANSWER_PAUSE).await;
+    }
+}
+
+/// Returns once a process that observes may not read a part of the control plane, and has read the rest. The report
+/// names the missing rights.
+async fn denied(context: &Context) {
+    while context.observation.is_none() || !context.stores.is_denied() {
         tokio::time::sleep(ANSWER_PAUSE).await;
     }
 }

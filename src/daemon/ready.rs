@@ -74,8 +74,7 @@ impl Readiness {
             Kinds::Unreachable(why) | Kinds::Unknown(why) => lines.push(why.clone()),
             Kinds::Lacking(kinds) => lines.push(not_served(kinds)),
             Kinds::Served => {
-                let missing = self.context.stores.missing();
-                lines.extend(missing.into_iter().map(|table| format!("{table}: not listed yet")));
+                lines.extend(self.context.stores.not_listed());
                 let (definitions, namespaces) = (self.context.stores.definitions(), &self.context.namespaces);
                 lines.extend(match self.context.observation {
                     Some(_) => definitions.observed_lines(namespaces),

@@ -385,8 +385,10 @@ impl Certificates {
         }
     }
 
-    /// Determines the issuer, and keeps it for the lifetime of this process.
-    pub(crate) async fn find_backend(&self, kcp: &Cluster) -> Backend {
+    /// Determines the issuer, and keeps it for the lifetime of this process. `denied` is called each time that a right
+    /// is missing for that.
+    pub(crate) async fn find_backend(&self, kcp: &Cluster, denied: impl Fn(&str)) -> Backend {
+        let mut said: Option<String> = None;
         loop {
             match self.ask_for_backend(kcp).await {
                 Ok(backend) => {
@@ -394,8 +396,15 @@ impl Certificates {
                     return *self.backend.get_or_init(|| backend);
                 }
                 Err(error) => {
+                    let is_forbidden = matches!(error, Error::Forbidden { .. });
                     let error = crate::controller::chain(&error);
-                    tracing::warn!(error, "cannot determine the certificate issuer");
+                    if is_forbidden {
+                        denied(&error);
+                    }
+                    if said.as_ref() != Some(&error) {
+                        tracing::warn!(error, "cannot determine the certificate issuer");
+                        said = Some(error);
+                    }
                     tokio::time::sleep(BACKEND_RETRY).await;
                 }
             }

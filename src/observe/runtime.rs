@@ -74,7 +74,11 @@ pub(super) async fn compare(context: &Context, observation: &Observation, key: &
                 Some(runtimes) => tracing::warn!(runtime = %key, reason, %error, runtimes, "a runtime is not compared"),
                 None => tracing::debug!(runtime = %key, reason, %error, "a runtime is not compared"),
             }
-            Ok(Finish::FailedFor(error.class(), RETRY))
+            // A process that ends after one comparison of each waits for no retry.
+            match observation.is_brief() {
+                true => Ok(Finish::After(RETRY, Trigger::Resync)),
+                false => Ok(Finish::FailedFor(error.class(), RETRY)),
+            }
         }
     }
 }

@@ -213,6 +213,7 @@ impl Feed<'_> {
             Change::Cleared { key } => stores.set_unreadable(table, &key, None),
             Change::NotServed => stores.set_served(table, &namespace, false),
             Change::Served => stores.set_served(table, &namespace, true),
+            Change::Forbidden { why } => stores.set_denied(table, &namespace, &why),
             Change::Synced => stores.listed(table, &namespace),
         };
         follower::follow(Arc::clone(self.kcp), options, project, on_change)
@@ -301,7 +302,8 @@ impl Feed<'_> {
             Change::Set { key, .. } | Change::Gone { key, .. } | Change::Unreadable { key, .. } => {
                 stores.virtual_service_changed(&key);
             }
-            Change::Cleared { .. } | Change::NotServed | Change::Served | Change::Synced => {}
+            Change::Cleared { .. } | Change::NotServed | Change::Served | Change::Forbidden { .. } | Change::Synced => {
+            }
         };
         let options = Options::all(istio("VirtualService", "virtualservices")).namespace(namespace).metadata_only();
         follower::follow(Arc::clone(self.kcp), options, project, on_change)
@@ -361,7 +363,8 @@ impl Feed<'_> {
         let (kcp, stores, certificates) = (Arc::clone(self.kcp), self.stores.clone(), Arc::clone(certificates));
         let events = self.events.clone();
         Box::pin(async move {
-            let backend = certificates.find_backend(&kcp).await;
+            let denied = |why: &str| stores.set_denied(Table::Certificates, &namespace, why);
+            let backend = certificates.find_backend(&kcp, denied).await;
             let Some((gvk, plural)) = pki::object::kind(backend) else {
                 stores.listed(Table::Certificates, &namespace);
                 return std::future::pending().await;

@@ -491,6 +491,23 @@ fn what_has_not_been_listed_is_named() {
 }
 
 #[test]
+fn what_may_not_be_listed_is_named_with_the_missing_right() {
+    let stores = &started();
+    stores.expect(Table::Kymas, "kcp-system");
+    stores.expect(Table::Authority, "istio-system");
+    stores.set_denied(Table::Authority, "istio-system", "user a cannot list secrets");
+    assert!(!stores.is_denied(), "a table is left that may be listed");
+    let denied = "the CA's Secret in istio-system: user a cannot list secrets";
+    assert_eq!(stores.not_listed(), ["Kymas in kcp-system: not listed yet", denied]);
+    stores.listed(Table::Kymas, "kcp-system");
+    assert!(stores.is_denied());
+    assert_eq!(stores.not_listed(), [denied]);
+    stores.listed(Table::Authority, "istio-system");
+    assert!(!stores.is_denied(), "the right was given meanwhile");
+    assert_eq!(stores.not_listed(), Vec::<String>::new());
+}
+
+#[test]
 fn access_is_one_secret_or_an_explanation() {
     let stores = &started();
     let one = Access::One { secret: key("access-one"), resource_version: "1".to_owned() };

@@ -460,6 +460,15 @@ async fn without_rights_reads_and_writes_are_forbidden_and_the_client_is_worn() 
     assert!(matches!(error, Error::Forbidden { .. }), "{error:?}");
     assert!(error.to_string().contains(r#"User "nobody" cannot patch resource "configmaps""#), "{error}");
     assert!(nobody.is_worn());
+    let options = follower::Options::all(kind("v1", "ConfigMap")).namespace("default");
+    let (_, log, task) = follow(&Arc::new(nobody), options);
+    eventually("a follower reports the missing right", SOON, async || {
+        let log = log.lock().unwrap();
+        let is_named = |why: &String| why.contains(r#"User "nobody" cannot list resource "configmaps""#);
+        if log.first().is_some_and(is_named) { Ok(()) } else { Err(format!("{log:?}")) }
+    })
+    .await;
+    task.abort();
     let token = server.kubeconfig_with(kube_sim::Credentials::Token("no-such-token".to_owned()));
     let stranger = connect(&token, Limits::default());
     let error = stranger.get(&kind("v1", "ConfigMap"), &Key::new("default", "a")).await.unwrap_err();
@@ -585,7 +594,7 @@ async fn each_way_of_not_reaching_a_cluster_has_its_name() {
     let unknown = "https://no-such-host.invalid:6443".to_owned();
     assert_eq!(ask(Kubeconfig { server: unknown, ..good.clone() }).await, Unreachable::Dns);
     let foreign = kube_sim::Authority::new("foreign").unwrap();
-    assert_eq!(ask(Kubeconfig { authority: foreign.pem().to_owned(), ..good }).await, Unreachable::Tls);
+    assert_eq!(ask(Kubeconfig { authority: foreign.pem().to_owned(), ..good }).await, Unreachable::Untrusted);
 }
 
 #[tokio::test]
@@ -634,6 +643,7 @@ fn follow(cluster: &Arc<Cluster>, options: follower::Options) -> (Followed<Strin
                     follower::Change::Cleared { key } => format!("{} is readable", key.name()),
                     follower::Change::NotServed => "not served".to_owned(),
                     follower::Change::Served => "served".to_owned(),
+                    follower::Change::Forbidden { why } => why,
                     follower::Change::Synced => "synced".to_owned(),
                 });
             }

@@ -437,7 +437,11 @@ impl<P> Followed<P> {
             Change::Gone { key, .. } => {
                 objects.remove(key);
             }
-            Change::Unreadable { .. } | Change::Cleared { .. } | Change::NotServed | Change::Served => {}
+            Change::Unreadable { .. }
+            | Change::Cleared { .. }
+            | Change::NotServed
+            | Change::Served
+            | Change::Forbidden { .. } => {}
             Change::Synced => *is_synced = true,
         });
     }

@@ -689,6 +689,15 @@ async fn the_roles_of_an_observer_only_read_and_it_tries_nothing_else() {
     // In runtimes it has all rights, and uses none but reads.
     let of_runtimes = requests(&stage, &marks).into_iter().filter(|(server, _)| server != stage.landscape.kcp.name());
     assert_only_reads(&of_runtimes.collect::<Vec<_>>());
+
+    // With the options of an agent, it lacks the Role for the namespace of the CA.
+    stage.start_as_with(&access, &[&AGENT[..], &["--observe"]].concat());
+    let lacks_right = |report: &Value| {
+        let right = format!("user {ACCOUNT} cannot list secrets in namespace istio-system");
+        let mut lines = report["missing"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        lines.any(|line| line.starts_with("the CA's Secret in istio-system: ") && line.contains(&right))
+    };
+    observed(&stage, "the missing right is named", lacks_right).await;
 }
 
 /// As on a laptop: the table on standard output, and the exit code.
@@ -756,7 +765,9 @@ async fn an_observer_that_looks_once_prints_the_table_and_its_exit_code_says_wha
 
     stage.landscape.skrs[1].stop().await;
     let named = "Not compared:\nruntime kcp-system/two: cluster skr/kcp-system/two";
+    let begun = tokio::time::Instant::now();
     once(5, &["kcp-system/one  cache", named, "WARN", "a runtime is not compared"]).await;
+    assert!(begun.elapsed() < Duration::from_secs(15), "it does not wait for a runtime that has failed");
 
     stage.landscape.kcp.stop().await;
     let output = stage.command(&arguments).await;

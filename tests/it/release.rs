@@ -50,8 +50,12 @@ const PROGRAM: &str = "#!/bin/sh\necho tidegate 0.1.0\n";
 
 impl Release {
     fn new() -> Release {
+        Release::of(PROGRAM)
+    }
+
+    fn of(program: &str) -> Release {
         let release = Release { folder: tempfile::tempdir().expect("a folder") };
-        fs::write(release.path().join("program"), PROGRAM).expect("a file");
+        fs::write(release.path().join("program"), program).expect("a file");
         for target in TARGETS {
             succeeds(&script("archive", &[&release.file("program"), "0.1.0", target, release.text()]));
         }
@@ -120,10 +124,20 @@ fn install_script_installs_what_has_the_checksum_of_the_release_and_nothing_else
     let release = Release::new();
     for (system, machine) in [("Linux", "x86_64"), ("Linux", "aarch64"), ("Darwin", "arm64"), ("Darwin", "x86_64")] {
         let _ = fs::remove_dir_all(release.path().join("prefix"));
-        succeeds(&release.install(system, machine));
+        let output = release.install(system, machine);
+        succeeds(&output);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(said.contains(&format!("add {} to PATH", release.file("prefix/bin"))), "{said}");
         let installed = Command::new(release.file("prefix/bin/tidegate")).arg("version").output().expect("it runs");
         succeeds(&installed);
-        assert!(release.path().join("prefix/share/man/man1/tidegate.1").is_file(), "{system} {machine}");
+        let completions = [
+            "bash-completion/completions/tidegate",
+            "zsh/site-functions/_tidegate",
+            "fish/vendor_completions.d/tidegate.fish",
+        ];
+        for file in completions.iter().chain(&["man/man1/tidegate.1"]) {
+            assert!(release.path().join("prefix/share").join(file).is_file(), "{file} on {system} {machine}");
+        }
     }
     let unknown = release.install("Plan9", "mips");
     assert!(!unknown.status.success() && stderr(&unknown).contains("there is no binary for Plan9 on mips"));
@@ -136,6 +150,15 @@ fn install_script_installs_what_has_the_checksum_of_the_release_and_nothing_else
     assert!(!changed.status.success() && stderr(&changed).contains("nothing is installed"), "{}", stderr(&changed));
     assert!(!release.path().join("prefix").exists());
     succeeds(&release.install("Linux", "x86_64"));
+}
+
+#[test]
+fn install_script_installs_no_program_that_does_not_run() {
+    let release = Release::of("#!/bin/sh\nexit 1\n");
+    let output = release.install("Linux", "x86_64");
+    assert!(!output.status.success() && stderr(&output).contains("it needs glibc 2.35"), "{}", stderr(&output));
+    let left = fs::read_dir(release.path().join("prefix/bin")).expect("a folder").count();
+    assert_eq!(left, 0, "files are left");
 }
 
 #[test]

@@ -29,7 +29,9 @@ pub enum Unreachable {
     Dns,
     /// The connection was refused, reset or could not be opened.
     Connect,
-    /// One side does not accept the other's certificate.
+    /// The server's certificate is not accepted here.
+    Untrusted,
+    /// The TLS handshake failed otherwise.
     Tls,
     /// No answer in time.
     Timeout,
@@ -116,10 +118,12 @@ pub enum Error {
         message: String,
     },
     /// The cluster does not accept the client's credentials.
-    #[error("cluster {cluster} rejected the client's credentials")]
+    #[error("cluster {cluster} ({server}) rejected the client's credentials")]
     Unauthorized {
         /// The cluster.
         cluster: Arc<str>,
+        /// Host and port of its API server.
+        server: Arc<str>,
     },
     /// The API server asks the client to slow down.
     #[error("cluster {cluster} is overloaded")]
@@ -278,7 +282,7 @@ impl Error {
             Error::Unreachable { cause, .. } => match cause {
                 Unreachable::Dns => "UnknownHost",
                 Unreachable::Connect | Unreachable::Broken => "Unreachable",
-                Unreachable::Tls => "UntrustedConnection",
+                Unreachable::Untrusted | Unreachable::Tls => "UntrustedConnection",
                 Unreachable::Timeout => "Timeout",
                 Unreachable::Failing { .. } => "ServerError",
             },
@@ -323,7 +327,13 @@ impl fmt::Display for Unreachable {
             }
             Unreachable::Dns => "the host name does not resolve",
             Unreachable::Connect => "the connection failed",
-            Unreachable::Tls => "the TLS handshake failed because one side rejected the other's certificate",
+            Unreachable::Untrusted => {
+                "the server's certificate is not trusted: check `certificate-authority-data` in the kubeconfig, and \
+                 the names and dates of the certificate"
+            }
+            Unreachable::Tls => {
+                "the TLS handshake failed: the server rejected the client's certificate, or does not speak TLS"
+            }
             Unreachable::Timeout => "it does not answer in time",
             Unreachable::Broken => "the connection was lost",
         })
@@ -415,9 +425,18 @@ pub(super) fn said(body: &[u8]) -> Option<String> {
     (status.kind == "Status").then_some(status.message)
 }
 
+/// What is said of an answer that is not a `Status`. Go's server answers in these words to HTTP on a port for HTTPS;
+/// nothing else of such an answer is read.
+fn unknown_answer(status: StatusCode, body: &[u8]) -> String {
+    if body.starts_with(b"Client sent an HTTP request to an HTTPS server") {
+        return "the URL of the API server must begin with https://".to_owned();
+    }
+    format!("HTTP status {}, and the answer is not that of an API server: check its URL", status.as_u16())
+}
+
 /// The error for an answer other than 2xx.
 pub(super) fn of_answer(
-    cluster: &Arc<str>,
+    (cluster, server): (&Arc<str>, &Arc<str>),
     target: &Target,
     status: StatusCode,
     retry_after: Option<Duration>,
@@ -449,7 +468,10 @@ pub(super) fn of_answer(
         | StatusCode::BAD_REQUEST
         | StatusCode::PAYLOAD_TOO_LARGE
         | StatusCode::UNSUPPORTED_MEDIA_TYPE
-        | StatusCode::METHOD_NOT_ALLOWED => Error::Invalid { target: target_(), message },
+        | StatusCode::METHOD_NOT_ALLOWED => {
+            let message = if answered { message } else { unknown_answer(status, body) };
+            Error::Invalid { target: target_(), message }
+        }
         // An unknown kind is answered in plain text, an unknown object with a `Status` that has details.
         StatusCode::NOT_FOUND => match gvk() {
             Some(gvk) if !answered || answer.message.contains("could not find the requested resource") => {
@@ -464,7 +486,7 @@ pub(super) fn of_answer(
             let missing = Denial::sentence(&answer.message).filter(|_| is_about_secret(target));
             Error::Forbidden { target: target_(), message: missing.unwrap_or(message) }
         }
-        StatusCode::UNAUTHORIZED => Error::Unauthorized { cluster: cluster.clone() },
+        StatusCode::UNAUTHORIZED => Error::Unauthorized { cluster: cluster.clone(), server: server.clone() },
         StatusCode::TOO_MANY_REQUESTS => Error::TooManyRequests { cluster: cluster.clone(), retry_after },
         StatusCode::GONE => Error::Expired { target: target_() },
         StatusCode::INTERNAL_SERVER_ERROR if is_undeclared(&answer.message) => {
@@ -582,8 +604,10 @@ fn cut(message: &str) -> String {
 /// Why a connection or a request failed below HTTP.
 pub(super) fn of_transport(error: &(dyn std::error::Error + 'static)) -> Unreachable {
     use std::io::ErrorKind;
-    if error.is::<rustls::Error>() {
-        return Unreachable::Tls;
+    match error.downcast_ref::<rustls::Error>() {
+        Some(rustls::Error::InvalidCertificate(_)) => return Unreachable::Untrusted,
+        Some(_) => return Unreachable::Tls,
+        None => {}
     }
     // The connector's error for a failed lookup is private; its text is the only sign.
     if error.to_string().starts_with("dns error") {

@@ -82,6 +82,12 @@ pub enum Change<P> {
     NotServed,
     /// The kind is served again, and all its objects are reported.
     Served,
+    /// This process may not list the objects, and no list was complete before. It tries again, and reports this each
+    /// time.
+    Forbidden {
+        /// The missing right, as a sentence with the account.
+        why: String,
+    },
     /// The first list is complete: from now on the caller knows all objects. Also reported for a kind that is not
     /// served.
     Synced,
@@ -260,6 +266,11 @@ where
                     error
                 }
             };
+            if let Error::Forbidden { .. } = *error
+                && !self.is_synced
+            {
+                (self.on_change)(Change::Forbidden { why: error.to_string() });
+            }
             // A watch that ran for a while before it broke is not a consecutive failure.
             failures = if began.elapsed() > WATCH / 10 { 1 } else { failures + 1 };
             let is_expired = matches!(*error, Error::Expired { .. });

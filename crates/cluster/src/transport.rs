@@ -429,7 +429,7 @@ impl Transport {
             Err(_elapsed) => Unreachable::Timeout,
         };
         self.breaker.failed(cause, Instant::now());
-        if matches!(cause, Unreachable::Tls | Unreachable::Dns) {
+        if matches!(cause, Unreachable::Untrusted | Unreachable::Tls | Unreachable::Dns) {
             self.worn.store(true, Ordering::Relaxed);
         }
         Err(self.unreachable(cause, true))
@@ -466,7 +466,7 @@ impl Transport {
         }
         let retry_after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let retry_after = retry_after.and_then(|value| retry::asked(value, ambient::now().into(), BACKOFF_MAX));
-        error::of_answer(&self.name, target, status, retry_after, body)
+        error::of_answer((&self.name, &self.server), target, status, retry_after, body)
     }
 }
 

@@ -27,6 +27,17 @@ true
 {{- end -}}
 {{- end -}}
 
+{{/* Refuses an argument that the objects of the chart would not follow. */}}
+{{- define "tidegate.extraArg" -}}
+{{- $name := splitList "=" . | first -}}
+{{- if eq $name "--metrics-address" -}}
+{{- fail "extraArgs: the Service and the annotations name port 8080 of the metrics: remove --metrics-address" -}}
+{{- end -}}
+{{- if eq $name "--observe" -}}
+{{- fail "extraArgs: an observer needs no rights to write: set observe to true instead of --observe" -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The image of the daemon, by digest if there is one. */}}
 {{- define "tidegate.image" -}}
 {{- if .Values.image.digest -}}

@@ -79,8 +79,9 @@ impl Finished {
         };
         say!("{runtimes} {verb}finished: {which}{left}; {next}");
         say!(
-            "in each, the agent becomes Tidegate's, and its pod restarts once: Deployment and Services, NetworkPolicies, \
-             PriorityClass, and the webhook configuration; `tidegate run --observe` shows the fields"
+            "where an agent runs, it becomes Tidegate's, and its pod restarts once: Deployment and Services, \
+             NetworkPolicies, PriorityClass, and the webhook configuration, which is created if there is none; \
+             `tidegate run --observe` shows the fields of the objects that exist"
         );
         Exit::Ok
     }

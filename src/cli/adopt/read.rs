@@ -34,7 +34,7 @@ use super::{
     certificates::{self, Certificates},
     events,
 };
-use crate::setup::operator;
+use crate::{cli::control_plane::NO_API_SERVER, setup::operator};
 
 /// What the control plane says.
 pub(super) struct Facts {
@@ -337,7 +337,13 @@ pub(super) async fn check_namespaces(cluster: &Cluster, namespaces: &[String]) -
     for namespace in namespaces {
         match cluster.get_metadata(&kind, &Key::new("", namespace)).await {
             Ok(Some(_)) | Err(Error::Forbidden { .. }) => {}
-            Ok(None) => bail!("the control plane has no namespace {namespace}: select another with -n"),
+            Ok(None) => {
+                // Every API server has this namespace.
+                if let Ok(None) = cluster.get_metadata(&kind, &Key::new("", "default")).await {
+                    bail!(NO_API_SERVER);
+                }
+                bail!("the control plane has no namespace {namespace}: select another with -n")
+            }
             Err(error) => return Err(error).with_context(|| format!("cannot read namespace {namespace}")),
         }
     }

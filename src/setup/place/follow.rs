@@ -219,7 +219,11 @@ fn watch(
         Change::Gone { key, .. } => stores.set_object_elsewhere(&place, &(kind, key.name().to_owned()), None),
         Change::Synced => stores.listed_elsewhere(&place, kind),
         // Such an object is read before it is written.
-        Change::Unreadable { .. } | Change::Cleared { .. } | Change::NotServed | Change::Served => {}
+        Change::Unreadable { .. }
+        | Change::Cleared { .. }
+        | Change::NotServed
+        | Change::Served
+        | Change::Forbidden { .. } => {}
     };
     if kind == ObjectKind::Deployment {
         let project = move |found: DynamicObject| Some(LiveObject::from_object(kind, found));

@@ -568,6 +568,10 @@ async fn invalid_values_and_other_namespaces_are_refused() {
         // The selector of the Deployment names it.
         ("podLabels", r#"{"app.kubernetes.io/name":"other"}"#),
         ("serviceMonitor.labels", r#"{"app.kubernetes.io/name":"other"}"#),
+        ("podLabels", r#"{"a b":"c"}"#),
+        ("podLabels", r#"{"a":"b c"}"#),
+        ("podAnnotations", r#"{"a b":"c"}"#),
+        ("serviceAccount.annotations", r#"{"a b":"c"}"#),
     ] {
         let refused = with(helm, &[], name, value).expect_err(name);
         assert!(refused.contains("schema"), "{name}: {refused}");
@@ -577,6 +581,13 @@ async fn invalid_values_and_other_namespaces_are_refused() {
     let refused = with(helm, &[r#"events.mode="istio""#], "podLabels", label).expect_err("the chart sets it");
     assert!(refused.contains("podLabels: with events.mode istio, the chart sets sidecar.istio.io/inject"), "{refused}");
     assert!(with(helm, &[], "podLabels", label).is_ok(), "without a gateway, a user may decide");
+    for (argument, expected) in [
+        ("--metrics-address=0.0.0.0:9090", "extraArgs: the Service and the annotations name port 8080"),
+        ("--observe", "extraArgs: an observer needs no rights to write: set observe to true"),
+    ] {
+        let refused = with(helm, &[], "extraArgs", &json!([argument]).to_string()).expect_err(argument);
+        assert!(refused.contains(expected), "{argument}: {refused}");
+    }
     let refused = render(helm, CHART, "default", &[]).expect_err("another namespace");
     assert!(refused.contains("install this chart in the namespace kcp-system"), "{refused}");
 }
@@ -590,6 +601,10 @@ async fn annotations_of_users_override_those_of_the_chart() {
     let deployment = rendered.iter().find(|object| object["kind"] == "Deployment").expect("a Deployment");
     let wanted = json!({"prometheus.io/scrape": "false", "prometheus.io/port": "8080", "example.com/a": "b"});
     assert_eq!(deployment["spec"]["template"]["metadata"]["annotations"], wanted);
+    // A scraper that follows annotations would read what the ServiceMonitor has already.
+    let rendered = with(helm, &[], "serviceMonitor.enabled", "true").expect("it renders");
+    let deployment = rendered.iter().find(|object| object["kind"] == "Deployment").expect("a Deployment");
+    assert_eq!(deployment["spec"]["template"]["metadata"]["annotations"], json!({}));
 }
 
 /// The versions of a release are one.

@@ -4,7 +4,12 @@ use super::*;
 
 fn read(kind: &str, status: u16, body: &Value) -> Error {
     let target = Target::Object(ObjectId::new("", kind, "a", "b"));
-    of_answer(&"kcp".into(), &target, StatusCode::from_u16(status).unwrap(), None, body.to_string().as_bytes())
+    answer(&target, status, body.to_string().as_bytes())
+}
+
+fn answer(target: &Target, status: u16, body: &[u8]) -> Error {
+    let cluster = (&"kcp".into(), &"127.0.0.1:6443".into());
+    of_answer(cluster, target, StatusCode::from_u16(status).unwrap(), None, body)
 }
 
 fn status(message: &str, reason: &str, details: &Value) -> Value {
@@ -47,6 +52,27 @@ fn answers_become_reasons_and_classes() {
     ] {
         let error = read("ConfigMap", code, &body);
         assert_eq!((error.reason(), error.class()), (reason, class), "{code} {body}");
+    }
+}
+
+#[test]
+fn an_answer_that_no_api_server_gives_says_what_to_check() {
+    let namespace = Target::Object(ObjectId::new("", "Namespace", "", "kcp-system"));
+    for (code, body, expected) in [
+        (
+            400,
+            "Client sent an HTTP request to an HTTPS server.\n",
+            "Namespace kcp-system was rejected: the URL of the API server must begin with https://",
+        ),
+        (
+            405,
+            "<html>",
+            "Namespace kcp-system was rejected: HTTP status 405, and the answer is not that of an API server: check \
+             its URL",
+        ),
+        (401, "", "cluster kcp (127.0.0.1:6443) rejected the client's credentials"),
+    ] {
+        assert_eq!(answer(&namespace, code, body.as_bytes()).to_string(), expected);
     }
 }
 
@@ -119,10 +145,11 @@ fn long_texts_are_cut() {
 
 #[test]
 fn retry_after_comes_from_the_header_or_the_details() {
-    let cluster: Arc<str> = "kcp".into();
+    let name: Arc<str> = "kcp".into();
     let read = |header, seconds: Value| {
         let body = status("x", "TooManyRequests", &json!({"retryAfterSeconds": seconds})).to_string();
-        of_answer(&cluster, &Target::Path("x"), StatusCode::TOO_MANY_REQUESTS, header, body.as_bytes()).retry_after()
+        of_answer((&name, &name), &Target::Path("x"), StatusCode::TOO_MANY_REQUESTS, header, body.as_bytes())
+            .retry_after()
     };
     assert_eq!(read(None, json!(7)), Some(Duration::from_secs(7)));
     assert_eq!(read(Some(Duration::from_secs(2)), json!(7)), Some(Duration::from_secs(2)));
@@ -136,6 +163,8 @@ fn failures_below_http_are_told_apart() {
     use std::io::{Error as Io, ErrorKind};
     let tls = || rustls::Error::General("x".to_owned());
     assert_eq!(of_transport(&Io::other(Io::new(ErrorKind::InvalidData, tls()))), Unreachable::Tls);
+    let unknown = || rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+    assert_eq!(of_transport(&Io::other(Io::new(ErrorKind::InvalidData, unknown()))), Unreachable::Untrusted);
     assert_eq!(of_transport(&tls()), Unreachable::Tls);
     assert_eq!(of_transport(&Io::from(ErrorKind::ConnectionRefused)), Unreachable::Connect);
     assert_eq!(of_transport(&Io::from(ErrorKind::TimedOut)), Unreachable::Timeout);

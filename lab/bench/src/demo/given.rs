@@ -104,6 +104,12 @@ impl Given {
             match seen.state(cluster.role) {
                 State::Clean => {}
                 State::Left => has_left = true,
+                State::LeftAs(role) => bail!(
+                    "an earlier demo was cut off that used {} with {}: start the demo so once more, and it removes \
+                     what it left",
+                    cluster.title(),
+                    role.option()
+                ),
                 State::Foreign(what) => bail!(
                     "{} has {what}, which the demo has not made: use an empty cluster, for example of kind or k3d",
                     cluster.title()
@@ -214,7 +220,10 @@ impl Cluster {
         let mark = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": MARK, "namespace": MARK_NAMESPACE},
-            "data": {"note": "`tidegate demo` uses this cluster; start it again to remove what it left"},
+            "data": {
+                "note": "`tidegate demo` uses this cluster; start it again to remove what it left",
+                "role": self.role.option(),
+            },
         });
         let marked = testbed::apply(&self.client, &mark).await;
         marked.map(drop).with_context(|| format!("cannot write to {}", self.title()))

@@ -151,7 +151,7 @@ fn an_error_of_the_whole_cluster_is_no_failure_of_an_object() {
     for (error, expected) in [
         (unreachable, true),
         (Error::NotLeading, true),
-        (Error::Unauthorized { cluster: "one".into() }, true),
+        (Error::Unauthorized { cluster: "one".into(), server: "one:443".into() }, true),
         (invalid("b"), false),
     ] {
         assert_eq!(concerns_all(&error), expected, "{error}");

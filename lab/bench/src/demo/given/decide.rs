@@ -20,6 +20,8 @@ pub(super) struct Seen {
     pub(super) uid: String,
     /// Whether an earlier demo says that all this is its own.
     pub(super) is_marked: bool,
+    /// What that demo used the cluster for, if it says so.
+    pub(super) marked_as: Option<Role>,
     /// The names of its namespaces.
     pub(super) namespaces: Vec<String>,
     /// The names of its definitions.
@@ -35,6 +37,8 @@ pub(super) enum State {
     Clean,
     /// An earlier demo was cut off.
     Left,
+    /// An earlier demo was cut off, and used the cluster for this. What it left cannot be told from what it found.
+    LeftAs(Role),
     /// Something is there that no demo has made.
     Foreign(String),
 }
@@ -59,6 +63,19 @@ impl Role {
             Role::Runtime => &[SKR_NAMESPACE],
         }
     }
+
+    /// The option that names such a cluster. The mark of the demo has it.
+    pub(super) fn option(self) -> &'static str {
+        match self {
+            Role::ControlPlane => "--kubeconfig",
+            Role::Runtime => "--runtime-kubeconfig",
+        }
+    }
+
+    /// The role that an option names.
+    pub(super) fn of_option(option: &str) -> Option<Role> {
+        [Role::ControlPlane, Role::Runtime].into_iter().find(|role| role.option() == option)
+    }
 }
 
 /// Whether the demo makes a definition of this name.
@@ -73,7 +90,10 @@ impl Seen {
     /// Whether the demo may use the cluster.
     pub(super) fn state(&self, role: Role) -> State {
         if self.is_marked {
-            return State::Left;
+            return match self.marked_as {
+                Some(other) if other != role => State::LeftAs(other),
+                Some(_) | None => State::Left,
+            };
         }
         let namespace = self.namespaces.iter().find(|name| role.namespaces().contains(&name.as_str()));
         let namespace = namespace.map(|name| format!("the namespace {name}"));
@@ -130,6 +150,23 @@ mod tests {
         assert_eq!(seen(&usual, &[], &[role]).state(Role::Runtime), foreign(role));
         let left = Seen { is_marked: true, ..seen(&["kyma-system"], &["kymas.operator.kyma-project.io"], &[]) };
         assert_eq!(left.state(Role::Runtime), State::Left);
+    }
+
+    #[test]
+    fn what_a_demo_left_is_removed_only_in_the_role_that_it_used() {
+        for (marked_as, role, expected) in [
+            (None, Role::Runtime, State::Left),
+            (Some(Role::Runtime), Role::Runtime, State::Left),
+            (Some(Role::Runtime), Role::ControlPlane, State::LeftAs(Role::Runtime)),
+            (Some(Role::ControlPlane), Role::Runtime, State::LeftAs(Role::ControlPlane)),
+        ] {
+            let left = Seen { is_marked: true, marked_as, ..Seen::default() };
+            assert_eq!(left.state(role), expected, "{marked_as:?} {role:?}");
+        }
+        for role in [Role::ControlPlane, Role::Runtime] {
+            assert_eq!(Role::of_option(role.option()), Some(role));
+        }
+        assert_eq!(Role::of_option("--other"), None);
     }
 
     #[test]

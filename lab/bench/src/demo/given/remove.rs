@@ -34,7 +34,9 @@ pub(super) async fn look(client: &Client, role: Role, mark: (&str, &str)) -> any
     let all = namespaces.list(&ListParams::default()).await?;
     let system = all.iter().find(|one| one.name_any() == "kube-system").and_then(kube::ResourceExt::uid);
     let marks: Api<ConfigMap> = Api::namespaced(client.clone(), mark.0);
-    let is_marked = marks.get_opt(mark.1).await?.is_some();
+    let mark = marks.get_opt(mark.1).await?;
+    let is_marked = mark.is_some();
+    let marked_as = mark.and_then(|mark| Role::of_option(mark.data?.get("role")?));
     let labelled = match role {
         Role::ControlPlane => Vec::new(),
         Role::Runtime => labelled(client).await?,
@@ -42,6 +44,7 @@ pub(super) async fn look(client: &Client, role: Role, mark: (&str, &str)) -> any
     Ok(Seen {
         uid: system.context("it has no namespace kube-system")?,
         is_marked,
+        marked_as,
         namespaces: all.iter().map(kube::ResourceExt::name_any).collect(),
         definitions: definitions(client).await?.iter().map(kube::ResourceExt::name_any).collect(),
         labelled,
