@@ -240,6 +240,8 @@ impl SetupPass<'_> {
             return Ok(Finish::Done);
         }
         let inside = self.grant(&mut observed, compares_all).await?;
+        // The other cluster may have listed its objects since the pass began.
+        let around = self.around(&known.live);
         let facts = Facts {
             kind,
             key,
@@ -249,7 +251,7 @@ impl SetupPass<'_> {
             problems: &problems,
             outcomes: &outcomes,
             failures: &failures,
-            live: known.around(),
+            live: &around,
             issuance: context.issuance,
             inside: &inside,
             replaced: &overlaps.sentences,

@@ -99,8 +99,8 @@ enum Command {
 /// Manifests, ModuleTemplates, ModuleReleaseMetas, Watchers and their Services, GitSources, Certificates and access
 /// Secrets.
 /// Lists in each runtime what Lifecycle Manager applied, and reports what no Manifest names. Asks the registries for
-/// components that no Manifest records, and each for one that is installed. `tidegate diff --live` says what a take-over
-/// changes in runtimes.
+/// components that no Manifest records, and each for one that is installed. `tidegate diff --live` says what a
+/// take-over changes in runtimes.
 #[derive(clap::Args)]
 struct PlanArguments {
     #[command(flatten)]

@@ -335,8 +335,8 @@ impl SetupPass<'_> {
         self.run(open, &rest, &mut Observed::default()).await.map(drop)
     }
 
-    /// What the resources mount that ask for a cluster, or that still have pods there. `own` is the plan of this one, if
-    /// it stays there.
+    /// What the resources mount that ask for a cluster, or that still have pods there. `own` is the plan of this one,
+    /// if it stays there.
     async fn users(&self, open: &Open, own: Option<&Plan>, observed: &mut Observed) -> Result<Users, Error> {
         let SetupPass { resources, key, .. } = *self;
         let all = resources.ids().filter(|(_, other)| other.namespace() == key.namespace());

@@ -214,8 +214,8 @@ fn installed(
 /// status of each Kyma as it is now. `manifests` are all that there are.
 ///
 /// `named` are the registries that the daemon will read; without one, it renders nothing that is in a registry. `asked`
-/// is what they say of the components that [`unrecorded`] and [`elsewhere`] name, and `answers` of the [`samples`]; both
-/// are empty if they were not asked.
+/// is what they say of the components that [`unrecorded`] and [`elsewhere`] name, and `answers` what they say of the
+/// [`samples`]; both are empty if they were not asked.
 pub fn rendering(
     landscape: &Landscape,
     manifests: &[Manifest],
