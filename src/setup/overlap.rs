@@ -493,7 +493,7 @@ impl SetupPass<'_> {
             let lags = |found: &&Arc<LiveObject>| {
                 let has_all = wanted.is_some() && found.mounted.as_deref() == wanted.as_deref();
                 // It does not say what it mounts. A certificate that is issued anew ends that, and must not wait.
-                !has_all && !(found.is_adopted && is_first)
+                !(has_all || found.is_adopted && is_first)
             };
             let id = (ObjectKind::Deployment, name.clone());
             // While a resource moves, its pods are in both clusters.
