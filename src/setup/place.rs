@@ -23,7 +23,8 @@
 //! Before the first write in a cluster, the status of the resource names the cluster, in the condition
 //! `tidegate.dev/Places`. It names it until nothing of the resource is left there. So neither a restart nor a deletion
 //! forgets a cluster that cannot be reached: the finalizer stays meanwhile. A user can give a cluster up with the
-//! annotation `tidegate.dev/forget-cluster`, or with `tidegate.dev/force-removal` on a resource that is being deleted.
+//! annotation `tidegate.dev/forget-cluster`, or one that cannot be reached with `tidegate.dev/force-removal` on a
+//! resource that is being deleted.
 //! When a resource moves, what is in the former cluster goes once all pods in the new one are ready.
 //!
 //! A pass ends without a status while a cluster has not answered since the start. A cluster that cannot be reached
@@ -76,6 +77,8 @@ enum Stop {
     Control(Error),
     /// The other cluster did: one sentence.
     Elsewhere(String),
+    /// An object in the other cluster has changed since it was seen: one sentence.
+    Changed(String),
 }
 
 /// What became of the objects of a resource in other clusters.
@@ -87,6 +90,8 @@ pub(super) struct Placement {
     pub(super) places: BTreeSet<Place>,
     /// Whether a cluster has not answered since the start. Its answer wakes the resource.
     pub(super) is_asked: bool,
+    /// Whether objects in a former cluster are being deleted.
+    pub(super) is_clearing: bool,
 }
 
 /// A cluster that can be used.
@@ -99,7 +104,11 @@ struct Open {
 
 impl From<Failed> for Stop {
     fn from(failed: Failed) -> Stop {
-        if failed.is_elsewhere { Stop::Elsewhere(failed.error.to_string()) } else { Stop::Control(failed.error) }
+        match failed.error {
+            error if !failed.is_elsewhere => Stop::Control(error),
+            error @ Error::Changed { .. } => Stop::Changed(error.to_string()),
+            error => Stop::Elsewhere(error.to_string()),
+        }
     }
 }
 
@@ -112,7 +121,7 @@ impl From<Error> for Stop {
 impl Placement {
     /// Whether something has to be tried again that no watch reports.
     pub(super) fn is_retried(&self) -> bool {
-        matches!(self.state, Some(Err(_)))
+        self.is_clearing || matches!(self.state, Some(Err(_)))
     }
 }
 
@@ -169,7 +178,7 @@ impl SetupPass<'_> {
                     match self.work_there(&open, plan, known, observed).await {
                         Ok(there) => outcomes.extend(there),
                         Err(Stop::Control(error)) => return Err(error),
-                        Err(Stop::Elsewhere(sentence)) => {
+                        Err(Stop::Elsewhere(sentence) | Stop::Changed(sentence)) => {
                             let sentence = format!("cluster {name}: {sentence}");
                             return Ok(Placement { state: Some(Err(sentence)), ..placement });
                         }
@@ -227,8 +236,15 @@ impl SetupPass<'_> {
                 Gone::Leaves(count) => {
                     let sentence = format!("{count} objects in cluster {} are being deleted", place.name);
                     placement.state = Some(Ok(sentence));
+                    placement.is_clearing = true;
                 }
-                Gone::Not(sentence) => placement.state = Some(Err(decide::unforgotten(&place, &sentence))),
+                Gone::Failed(sentence) if decide::is_named(self.metadata, &place) => {
+                    self.tell_orphans(&place, &sentence);
+                    placement.places.remove(&place);
+                }
+                Gone::Not(sentence) | Gone::Failed(sentence) => {
+                    placement.state = Some(Err(decide::unforgotten(&place, &sentence)));
+                }
             }
         }
         Ok(())
@@ -376,7 +392,9 @@ impl SetupPass<'_> {
             }
             Ok(count) => Ok(Gone::Leaves(count)),
             Err(Stop::Control(error)) => Err(error),
-            Err(Stop::Elsewhere(sentence)) => Ok(Gone::Not(format!("cluster {}: {sentence}", open.name))),
+            // Its present state is deleted in the next pass.
+            Err(Stop::Changed(_)) => Ok(Gone::Leaves(1)),
+            Err(Stop::Elsewhere(sentence)) => Ok(Gone::Failed(format!("cluster {}: {sentence}", open.name))),
         }
     }
 
@@ -423,7 +441,11 @@ impl SetupPass<'_> {
                     self.tell_orphans(&place, &sentence);
                     placement.places.remove(&place);
                 }
-                Gone::Not(sentence) => {
+                Gone::Failed(sentence) if decide::is_named(self.metadata, &place) => {
+                    self.tell_orphans(&place, &sentence);
+                    placement.places.remove(&place);
+                }
+                Gone::Not(sentence) | Gone::Failed(sentence) => {
                     let sentence = decide::unforgotten(&place, &sentence);
                     placement.state = Some(Err(sentence.clone()));
                     return Ok(Some(sentence));
