@@ -24,8 +24,8 @@
 //! `tidegate.dev/Places`. It names it until nothing of the resource is left there. So neither a restart nor a deletion
 //! forgets a cluster that cannot be reached: the finalizer stays meanwhile. A user can give a cluster up with the
 //! annotation `tidegate.dev/forget-cluster`, or one that cannot be reached with `tidegate.dev/force-removal` on a
-//! resource that is being deleted.
-//! When a resource moves, what is in the former cluster goes once all pods in the new one are ready.
+//! resource that is being deleted. When a resource moves, what is in the former cluster goes once all pods in the new
+//! one are ready. Nothing counts as gone by a watch alone, which may be late: the cluster lists it.
 //!
 //! A pass ends without a status while a cluster has not answered since the start. A cluster that cannot be reached
 //! delays only what belongs there.
@@ -405,11 +405,25 @@ impl SetupPass<'_> {
         known.is_complete = true;
         let outcomes = self.run(open, &known, &mut Observed::default()).await?;
         let left = outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::Leaves).count();
+        let left = if left == 0 { self.unseen(open).await? } else { left };
         if left == 0 {
             let others = self.users(open, None, &mut Observed::default()).await?;
             self.prune_copies(open, &others, &nothing).await?;
         }
         Ok(left)
+    }
+
+    /// How many objects of the resource a cluster has that its watches have not shown yet.
+    async fn unseen(&self, open: &Open) -> Result<usize, Failed> {
+        let Some(uid) = self.metadata.uid.as_deref() else { return Ok(0) };
+        let selector = format!("{}={},{}={uid}", label::CONTROL_PLANE, open.site.control_plane, label::OWNER);
+        let mut count = 0;
+        for kind in ObjectKind::PLACED.into_iter().filter(|kind| kind.is_placed()) {
+            let found = open.cluster.list_metadata(&kind.kind(), Some(self.key.namespace()), Some(&selector)).await;
+            let found = found.map_err(|error| Failed { error, is_elsewhere: true })?;
+            count += found.iter().filter(|one| !open.objects.contains_key(&(kind, one.id.name.to_string()))).count();
+        }
+        Ok(count)
     }
 
     /// What a resource that is being deleted waits for, before anything of it goes, because a cluster cannot be
