@@ -58,7 +58,10 @@ use super::{
     object::{LiveObject, ObjectKind},
     state::{self, Desired, Known, LiveObjects, ObjectName, Observed, Site},
 };
-use crate::controller::events::{self, reason};
+use crate::{
+    controller::events::{self, reason},
+    stores::OtherCluster,
+};
 
 /// After this time, a cluster is tried again that could not be used.
 pub(super) const RETRY: Duration = Duration::from_secs(30);
@@ -147,6 +150,19 @@ impl SetupPass<'_> {
             }
         }
         places
+    }
+
+    /// Whether a cluster that may have objects of a resource, by its status, has not listed them.
+    pub(super) fn is_anywhere_unlisted<'o>(
+        &self,
+        kind: Kind,
+        key: &Key,
+        others: impl Iterator<Item = &'o OtherCluster>,
+    ) -> bool {
+        let mut places = decide::read_places(&self.resources.status(kind, key));
+        places.extend(self.context.memory.places(kind, key));
+        let listed: BTreeSet<&str> = others.filter_map(decide::listed).collect();
+        places.iter().any(|place| !listed.contains(place.uid.as_str()))
     }
 
     /// What another cluster shall have of the resource, beside copies; `None` if the control plane has everything.

@@ -173,6 +173,14 @@ pub(super) fn open(name: &str, found: OtherCluster) -> Option<Open> {
     unlisted.is_empty().then(|| Open { name: name.to_owned(), cluster, site: Site { uid, control_plane }, objects })
 }
 
+/// The UID of a cluster whose objects are listed.
+pub(super) fn listed(found: &OtherCluster) -> Option<&str> {
+    match &found.identity {
+        Identity::Known { uid, .. } if found.unlisted.is_empty() => Some(uid),
+        Identity::Known { .. } | Identity::Asked | Identity::Refused(_) => None,
+    }
+}
+
 /// The cluster with this UID, whatever its name.
 pub(super) fn find(namespace: &str, uid: &str, stores: &Stores) -> Option<Open> {
     let all = stores.other_clusters(namespace).into_iter();
