@@ -174,7 +174,12 @@ pub(crate) async fn report_failure(
     let resources = context.stores.setup();
     let Some(metadata) = resources.metadata(kind, key) else { return Ok(()) };
     let (before, message) = (resources.status(kind, key), failure.error.to_string());
-    let status = status::failed(&before, metadata.generation, failure.reason, &message, ambient::now());
+    let mut status = status::failed(&before, metadata.generation, failure.reason, &message, ambient::now());
+    // The watch may not show yet what the pass has written of other clusters before it panicked.
+    let places = context.memory.places(kind, key);
+    if !places.is_empty() {
+        status = status::with_places(&status, &places, metadata.generation, ambient::now());
+    }
     let cause = controller::cause(triggers);
     let written = enact::report(context.kcp, &cause, kind, key, &status).await;
     written.map_err(|error| Failure::new(error.class(), error.reason(), error))

@@ -133,7 +133,11 @@ pub(super) fn known(resource_version: &str, values: &Values) -> KnownContent {
         above: readable(values, CA),
         note: None,
         former: None,
-        private: values.iter().filter(|(_, value)| has_private_key(value)).map(|(key, _)| key.clone()).collect(),
+        private: values
+            .iter()
+            .filter(|(_, value)| has_private_key(value) || has_inline_key(value))
+            .map(|(key, _)| key.clone())
+            .collect(),
         authorities: authorities(values),
     }
 }
@@ -173,6 +177,12 @@ fn inline(values: &Values) -> Vec<Authority> {
 fn has_private_key(value: &[u8]) -> bool {
     const END: &[u8] = b"PRIVATE KEY-----";
     value.windows(END.len()).any(|part| part == END)
+}
+
+/// Whether a value is a kubeconfig with a private key, as [`Content::Credentials`] writes it.
+fn has_inline_key(value: &[u8]) -> bool {
+    let is_key = |line: &str| line.trim_start_matches([' ', '-']).starts_with("client-key-data:");
+    str::from_utf8(value).is_ok_and(|text| text.lines().any(is_key))
 }
 
 /// The keys with the private key of a CA: its certificate is beside it, in the value itself or under a key with the

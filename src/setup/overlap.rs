@@ -483,7 +483,10 @@ impl SetupPass<'_> {
             let trusted = trusted.iter().filter(|_| composed.has_anchor);
             trusted.chain(own).any(|one| !found.certificates.contains(one))
         };
-        let elsewhere = self.context.stores.deployments_elsewhere(self.key.namespace());
+        // Also those in clusters that resources have left: they run until the new ones are ready.
+        let elsewhere = self.context.stores.other_clusters(self.key.namespace());
+        let uids = self.uids();
+        let is_of_resource = |found: &&Arc<LiveObject>| found.owner.as_deref().is_some_and(|uid| uids.contains(uid));
         let unlisted = self.unlisted_deployments(&whole.plans);
         let secrets = dependents.composed.iter().filter(lacks).map(|(name, _)| format!("Secret {name}"));
         let mut behind = Behind { all: secrets.collect(), held: Vec::new() };
@@ -497,7 +500,8 @@ impl SetupPass<'_> {
             };
             let id = (ObjectKind::Deployment, name.clone());
             // While a resource moves, its pods are in both clusters.
-            let lagging: Vec<_> = live.get(&id).into_iter().chain(elsewhere.get(&id)).filter(lags).collect();
+            let others = elsewhere.iter().filter_map(|(_, other)| other.objects.get(&id)).filter(is_of_resource);
+            let lagging: Vec<&Arc<LiveObject>> = live.get(&id).into_iter().chain(others).filter(lags).collect();
             if lagging.is_empty() && !unlisted.contains(name.as_str()) {
                 continue;
             }
@@ -517,9 +521,16 @@ impl SetupPass<'_> {
         let is_unlisted = |plan: &&Plan| {
             let name = self.resources.cluster_of(plan.kind, &plan.key);
             name.is_some_and(|name| others.get(name).is_none_or(|other| !other.unlisted.is_empty()))
+                || self.is_anywhere_unlisted(plan.kind, &plan.key, others.values())
         };
         let unlisted = plans.iter().filter(is_unlisted).flat_map(|plan| &plan.deployments);
         unlisted.map(|deployment| deployment.name.as_str()).collect()
+    }
+
+    /// The UIDs of the resources of the namespace.
+    fn uids(&self) -> BTreeSet<&str> {
+        let own = self.resources.ids().filter(|(_, key)| key.namespace() == self.key.namespace());
+        own.filter_map(|(kind, key)| self.resources.metadata(kind, key)?.uid.as_deref()).collect()
     }
 
     /// The certificates of the built-in CA that are not issued for now: one sentence each.

@@ -23,8 +23,9 @@
 //! Before the first write in a cluster, the status of the resource names the cluster, in the condition
 //! `tidegate.dev/Places`. It names it until nothing of the resource is left there. So neither a restart nor a deletion
 //! forgets a cluster that cannot be reached: the finalizer stays meanwhile. A user can give a cluster up with the
-//! annotation `tidegate.dev/forget-cluster`, or with `tidegate.dev/force-removal` on a resource that is being deleted.
-//! When a resource moves, what is in the former cluster goes once all pods in the new one are ready.
+//! annotation `tidegate.dev/forget-cluster`, or one that cannot be reached with `tidegate.dev/force-removal` on a
+//! resource that is being deleted. When a resource moves, what is in the former cluster goes once all pods in the new
+//! one are ready. Nothing counts as gone by a watch alone, which may be late: the cluster lists it.
 //!
 //! A pass ends without a status while a cluster has not answered since the start. A cluster that cannot be reached
 //! delays only what belongs there.
@@ -57,7 +58,10 @@ use super::{
     object::{LiveObject, ObjectKind},
     state::{self, Desired, Known, LiveObjects, ObjectName, Observed, Site},
 };
-use crate::controller::events::{self, reason};
+use crate::{
+    controller::events::{self, reason},
+    stores::OtherCluster,
+};
 
 /// After this time, a cluster is tried again that could not be used.
 pub(super) const RETRY: Duration = Duration::from_secs(30);
@@ -76,6 +80,8 @@ enum Stop {
     Control(Error),
     /// The other cluster did: one sentence.
     Elsewhere(String),
+    /// An object in the other cluster has changed since it was seen: one sentence.
+    Changed(String),
 }
 
 /// What became of the objects of a resource in other clusters.
@@ -87,6 +93,8 @@ pub(super) struct Placement {
     pub(super) places: BTreeSet<Place>,
     /// Whether a cluster has not answered since the start. Its answer wakes the resource.
     pub(super) is_asked: bool,
+    /// Whether objects in a former cluster are being deleted.
+    pub(super) is_clearing: bool,
 }
 
 /// A cluster that can be used.
@@ -99,7 +107,11 @@ struct Open {
 
 impl From<Failed> for Stop {
     fn from(failed: Failed) -> Stop {
-        if failed.is_elsewhere { Stop::Elsewhere(failed.error.to_string()) } else { Stop::Control(failed.error) }
+        match failed.error {
+            error if !failed.is_elsewhere => Stop::Control(error),
+            error @ Error::Changed { .. } => Stop::Changed(error.to_string()),
+            error => Stop::Elsewhere(error.to_string()),
+        }
     }
 }
 
@@ -112,7 +124,7 @@ impl From<Error> for Stop {
 impl Placement {
     /// Whether something has to be tried again that no watch reports.
     pub(super) fn is_retried(&self) -> bool {
-        matches!(self.state, Some(Err(_)))
+        self.is_clearing || matches!(self.state, Some(Err(_)))
     }
 }
 
@@ -138,6 +150,19 @@ impl SetupPass<'_> {
             }
         }
         places
+    }
+
+    /// Whether a cluster that may have objects of a resource, by its status, has not listed them.
+    pub(super) fn is_anywhere_unlisted<'o>(
+        &self,
+        kind: Kind,
+        key: &Key,
+        others: impl Iterator<Item = &'o OtherCluster>,
+    ) -> bool {
+        let mut places = decide::read_places(&self.resources.status(kind, key));
+        places.extend(self.context.memory.places(kind, key));
+        let listed: BTreeSet<&str> = others.filter_map(decide::listed).collect();
+        places.iter().any(|place| !listed.contains(place.uid.as_str()))
     }
 
     /// What another cluster shall have of the resource, beside copies; `None` if the control plane has everything.
@@ -169,7 +194,7 @@ impl SetupPass<'_> {
                     match self.work_there(&open, plan, known, observed).await {
                         Ok(there) => outcomes.extend(there),
                         Err(Stop::Control(error)) => return Err(error),
-                        Err(Stop::Elsewhere(sentence)) => {
+                        Err(Stop::Elsewhere(sentence) | Stop::Changed(sentence)) => {
                             let sentence = format!("cluster {name}: {sentence}");
                             return Ok(Placement { state: Some(Err(sentence)), ..placement });
                         }
@@ -227,8 +252,15 @@ impl SetupPass<'_> {
                 Gone::Leaves(count) => {
                     let sentence = format!("{count} objects in cluster {} are being deleted", place.name);
                     placement.state = Some(Ok(sentence));
+                    placement.is_clearing = true;
                 }
-                Gone::Not(sentence) => placement.state = Some(Err(decide::unforgotten(&place, &sentence))),
+                Gone::Failed(sentence) if decide::is_named(self.metadata, &place) => {
+                    self.tell_orphans(&place, &sentence);
+                    placement.places.remove(&place);
+                }
+                Gone::Not(sentence) | Gone::Failed(sentence) => {
+                    placement.state = Some(Err(decide::unforgotten(&place, &sentence)));
+                }
             }
         }
         Ok(())
@@ -376,7 +408,9 @@ impl SetupPass<'_> {
             }
             Ok(count) => Ok(Gone::Leaves(count)),
             Err(Stop::Control(error)) => Err(error),
-            Err(Stop::Elsewhere(sentence)) => Ok(Gone::Not(format!("cluster {}: {sentence}", open.name))),
+            // Its present state is deleted in the next pass.
+            Err(Stop::Changed(_)) => Ok(Gone::Leaves(1)),
+            Err(Stop::Elsewhere(sentence)) => Ok(Gone::Failed(format!("cluster {}: {sentence}", open.name))),
         }
     }
 
@@ -387,11 +421,25 @@ impl SetupPass<'_> {
         known.is_complete = true;
         let outcomes = self.run(open, &known, &mut Observed::default()).await?;
         let left = outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::Leaves).count();
+        let left = if left == 0 { self.unseen(open).await? } else { left };
         if left == 0 {
             let others = self.users(open, None, &mut Observed::default()).await?;
             self.prune_copies(open, &others, &nothing).await?;
         }
         Ok(left)
+    }
+
+    /// How many objects of the resource a cluster has that its watches have not shown yet.
+    async fn unseen(&self, open: &Open) -> Result<usize, Failed> {
+        let Some(uid) = self.metadata.uid.as_deref() else { return Ok(0) };
+        let selector = format!("{}={},{}={uid}", label::CONTROL_PLANE, open.site.control_plane, label::OWNER);
+        let mut count = 0;
+        for kind in ObjectKind::PLACED.into_iter().filter(|kind| kind.is_placed()) {
+            let found = open.cluster.list_metadata(&kind.kind(), Some(self.key.namespace()), Some(&selector)).await;
+            let found = found.map_err(|error| Failed { error, is_elsewhere: true })?;
+            count += found.iter().filter(|one| !open.objects.contains_key(&(kind, one.id.name.to_string()))).count();
+        }
+        Ok(count)
     }
 
     /// What a resource that is being deleted waits for, before anything of it goes, because a cluster cannot be
@@ -423,7 +471,11 @@ impl SetupPass<'_> {
                     self.tell_orphans(&place, &sentence);
                     placement.places.remove(&place);
                 }
-                Gone::Not(sentence) => {
+                Gone::Failed(sentence) if decide::is_named(self.metadata, &place) => {
+                    self.tell_orphans(&place, &sentence);
+                    placement.places.remove(&place);
+                }
+                Gone::Not(sentence) | Gone::Failed(sentence) => {
                     let sentence = decide::unforgotten(&place, &sentence);
                     placement.state = Some(Err(sentence.clone()));
                     return Ok(Some(sentence));

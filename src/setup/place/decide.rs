@@ -60,8 +60,10 @@ pub(super) enum Gone {
     Asked,
     /// So many objects, which are being deleted.
     Leaves(usize),
-    /// It is not known, or nothing can be deleted: one sentence.
+    /// It is not known, because the cluster cannot be used: one sentence.
     Not(String),
+    /// It is not known, because a request failed in a cluster that can be used: one sentence.
+    Failed(String),
 }
 
 /// What the resources in a cluster mount.
@@ -108,10 +110,14 @@ pub(in crate::setup) fn write_places(places: &BTreeSet<Place>) -> String {
 
 /// Whether a user has given up what a cluster has of a resource.
 pub(super) fn is_forgotten(metadata: &ObjectMeta, place: &Place) -> bool {
-    let named = landscape::annotation(metadata, annotation::FORGET_CLUSTER);
     let is_forced = landscape::annotation(metadata, annotation::FORCE_REMOVAL) == Some("true");
+    is_named(metadata, place) || (is_forced && metadata.deletion_timestamp.is_some())
+}
+
+/// Whether a user has named the cluster that is given up.
+pub(super) fn is_named(metadata: &ObjectMeta, place: &Place) -> bool {
+    let named = landscape::annotation(metadata, annotation::FORGET_CLUSTER);
     named.is_some_and(|named| named == place.name || named == place.uid)
-        || (is_forced && metadata.deletion_timestamp.is_some())
 }
 
 /// Why objects stay in a cluster, and what to do if it does not come back.
@@ -165,6 +171,14 @@ pub(super) fn open(name: &str, found: OtherCluster) -> Option<Open> {
         return None;
     };
     unlisted.is_empty().then(|| Open { name: name.to_owned(), cluster, site: Site { uid, control_plane }, objects })
+}
+
+/// The UID of a cluster whose objects are listed.
+pub(super) fn listed(found: &OtherCluster) -> Option<&str> {
+    match &found.identity {
+        Identity::Known { uid, .. } if found.unlisted.is_empty() => Some(uid),
+        Identity::Known { .. } | Identity::Asked | Identity::Refused(_) => None,
+    }
 }
 
 /// The cluster with this UID, whatever its name.

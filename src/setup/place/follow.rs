@@ -87,9 +87,15 @@ async fn keep(kcp: &Cluster, stores: &Stores, place: Key, secrets: BTreeMap<Stri
                 if 0 < failures {
                     tracing::info!(cluster = %place, "another cluster of kcp landscapes can be used again");
                 }
+                let identity = Arc::clone(&uid);
                 stores.set_other_cluster(&place, Some(Identity::Known { cluster, uid, control_plane }));
                 let watches = ObjectKind::PLACED.map(|kind| watch(&to_watch, stores, &place, &known, kind));
-                future::join(future::join_all(watches), glance(&to_watch, stores, &place)).await;
+                tokio::select! {
+                    _ = future::join_all(watches) => {}
+                    () = glance(&to_watch, stores, &place, &identity) => {}
+                }
+                tracing::warn!(cluster = %place, "the Secret of another cluster leads to a different one now");
+                stores.set_other_cluster(&place, Some(Identity::Asked));
             }
             Err(Refusal::Final(problem)) => {
                 tracing::warn!(cluster = %place, problem, "cannot use another cluster of kcp landscapes");
@@ -109,8 +115,8 @@ async fn keep(kcp: &Cluster, stores: &Stores, place: Key, secrets: BTreeMap<Stri
     }
 }
 
-/// Notes when a cluster cannot be used any more, and when it can again. Never ends.
-async fn glance(cluster: &Cluster, stores: &Stores, place: &Key) {
+/// Notes when a cluster cannot be used any more, and when it can again. Ends if another one answers after an outage.
+async fn glance(cluster: &Cluster, stores: &Stores, place: &Key, identity: &str) {
     let (began, mut known) = (Instant::now(), false);
     loop {
         tokio::time::sleep(GLANCE).await;
@@ -131,6 +137,14 @@ async fn glance(cluster: &Cluster, stores: &Stores, place: &Key) {
         };
         if problem.is_some() == known {
             continue;
+        }
+        if problem.is_none() {
+            match uid(cluster).await {
+                Ok(Some(now)) if *now != *identity => return,
+                Ok(_) => {}
+                // It is used once it has said which one it is.
+                Err(_) => continue,
+            }
         }
         known = problem.is_some();
         match &problem {

@@ -218,6 +218,10 @@ fn r66_the_private_key_of_a_ca_never_leaves_the_control_plane() {
     assert_eq!(keys, None);
     assert!(refused.contains("the private key of a CA does not leave the control plane"), "{refused}");
     assert_eq!(copied(&named, &cases[3].0, None).0.as_deref(), Some("tls.key"));
+    let users = "users:\n- user:\n    client-certificate-data: YQ==\n    client-key-data: YQ==\n";
+    let kubeconfig = of(&[("kubeconfig", users), ("note", "text")]);
+    assert_eq!(copied(&whole, &kubeconfig, Some("kubeconfig.admin")).0.as_deref(), Some("note"));
+    assert_eq!(copied(&whole, &kubeconfig, None).0.as_deref(), Some("kubeconfig note"));
     // Nor does that of another resource with such a volume.
     assert_eq!(copied(&whole, &cases[3].0, Some("shard.eu")).0.as_deref(), Some("ca.crt tls.crt"));
     assert_eq!(copied(&whole, &cases[3].0, Some("frontproxy.public")).0.as_deref(), Some("ca.crt tls.crt tls.key"));
