@@ -383,7 +383,8 @@ impl Trial {
                 harness::apply(skr, &object).await;
             }
         }
-        stage.start();
+        // While a command runs, time is real, and the daemon shares this thread with much work.
+        stage.start_with(&["--lease-duration=90s", "--lease-renew-deadline=60s"]);
         for name in KYMAS {
             stage.kyma_in(name, "Ready").await;
         }
