@@ -482,7 +482,8 @@ async fn a_former_key_of_service_accounts_is_accepted_for_a_day() {
     let says = |found: &Value| condition(found, "tidegate.dev/Trust").contains(said);
     landscape.until("Shard", "eu", "it says until when", says).await;
 
-    // A restart in between does not forget it, and it ends by itself. For a day, nothing runs: a daemon renews its Lease.
+    // A restart in between does not forget it, and it ends by itself. Nothing runs for a day: a daemon renews its Lease
+    // all the time.
     let until = own.validity.not_before + SignedDuration::from_hours(24);
     let left = Duration::try_from(until.duration_since(ambient::now())).unwrap();
     landscape.stage.kill().await;
