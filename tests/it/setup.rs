@@ -156,14 +156,18 @@ impl KcpLandscape {
 
     /// The landscape of the example is built, and nothing is left to do.
     async fn built() -> KcpLandscape {
-        let landscape = KcpLandscape::prepare(&["--kcp-landscapes"]).await;
+        KcpLandscape::prepare(&["--kcp-landscapes"]).await.with_example().await
+    }
+
+    /// Builds the example, and waits until nothing is left to do.
+    async fn with_example(self) -> KcpLandscape {
         for resource in resources() {
-            harness::apply(&landscape.client, &resource).await;
+            harness::apply(&self.client, &resource).await;
         }
-        landscape.stage.start();
-        landscape.runs().await;
-        landscape.stage.rests().await;
-        landscape
+        self.stage.start();
+        self.runs().await;
+        self.stage.rests().await;
+        self
     }
 
     /// Plays the kubelet until all of the example runs. A Deployment may change meanwhile.

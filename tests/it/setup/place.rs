@@ -102,13 +102,7 @@ impl KcpLandscape {
             harness::apply(landscape.there(index), &namespace()).await;
             harness::apply(&landscape.client, &landscape.cluster_secret(index)).await;
         }
-        for resource in resources() {
-            harness::apply(&landscape.client, &resource).await;
-        }
-        landscape.stage.start();
-        landscape.runs().await;
-        landscape.stage.rests().await;
-        landscape
+        landscape.with_example().await
     }
 
     async fn annotate(&self, kind: &str, name: &str, annotation: &str, value: Value) {
