@@ -483,8 +483,8 @@ pub(super) fn of_answer(
             Error::NamespaceTerminating { target: target_() }
         }
         StatusCode::FORBIDDEN => {
-            let missing = Denial::sentence(&answer.message).filter(|_| is_about_secret(target));
-            Error::Forbidden { target: target_(), message: missing.unwrap_or(message) }
+            let missing = Denial::of_message(&answer.message).filter(|_| is_about_secret(target));
+            Error::Forbidden { target: target_(), message: missing.map_or(message, |missing| missing.sentence()) }
         }
         StatusCode::UNAUTHORIZED => Error::Unauthorized { cluster: cluster.clone(), server: server.clone() },
         StatusCode::TOO_MANY_REQUESTS => Error::TooManyRequests { cluster: cluster.clone(), retry_after },
