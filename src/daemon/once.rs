@@ -79,7 +79,10 @@ pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) ->
         Ending::NotBegun(lines) if report.is_none() => (invalid, not_done) = (false, lines),
         // A report has these lines.
         Ending::Done | Ending::NotBegun(_) => {}
-        Ending::Denied(right) => not_done.push(right),
+        Ending::Denied(right) => {
+            not_done.extend(readiness.lines());
+            not_done.push(right);
+        }
         Ending::Unusable(why) => unusable = Some(why),
         Ending::TimedOut => {
             if report.is_none() {
@@ -128,7 +131,10 @@ async fn done(context: &Context, readiness: &Readiness) -> Ending {
         context.queue.settled().await;
         // Before readiness, an empty queue does not mean that everything is done.
         if !readiness.lines().is_empty() {
-            continue;
+            match lacking(context, readiness).await {
+                Some(right) if !readiness.lines().is_empty() => return Ending::Denied(right),
+                Some(_) | None => continue,
+            }
         }
         tokio::time::sleep(QUIET).await;
         if !context.queue.busy().is_empty() {
@@ -137,7 +143,7 @@ async fn done(context: &Context, readiness: &Readiness) -> Ending {
         if !is_under_way(context) {
             return Ending::Done;
         }
-        if let Some(right) = lacking(context).await
+        if let Some(right) = lacking(context, readiness).await
             && is_under_way(context)
         {
             return Ending::Denied(right);
@@ -152,10 +158,10 @@ fn is_under_way(context: &Context) -> bool {
     }
 }
 
-/// The right that the control plane denies, as a sentence, if nothing happens until it is certain. A process that
-/// observes reports what it cannot read by itself.
-async fn lacking(context: &Context) -> Option<String> {
-    let denial = context.kcp.denial().filter(|_| context.observation.is_none())?;
+/// The right that the control plane denies since work has begun, as a sentence, if nothing happens until that is
+/// certain. A process that observes reports what it cannot read by itself.
+async fn lacking(context: &Context, readiness: &Readiness) -> Option<String> {
+    let denial = context.kcp.denial().filter(|_| context.observation.is_none() && readiness.may_work())?;
     tokio::time::sleep(DENIED_MIN).await;
     let is_certain = context.queue.busy().is_empty() && context.kcp.denial().as_ref() == Some(&denial);
     is_certain.then(|| denial.sentence())

@@ -104,6 +104,11 @@ impl Readiness {
         lines
     }
 
+    /// Whether this process leads, and knows what is in the control plane.
+    pub(super) fn may_work(&self) -> bool {
+        self.leadership.is_leading() && self.context.stores.missing().is_empty()
+    }
+
     /// The missing rights without which no work begins, one line each; `None` if there is none, or while something else
     /// is missing that may come by itself.
     pub(super) fn denied(&self) -> Option<Vec<String>> {

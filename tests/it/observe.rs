@@ -12,6 +12,7 @@ use kube::{
     Client,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
+use kube_sim::Kubeconfig;
 use serde_json::{Value, json};
 use tidegate_cluster::{Cause, Cluster, ClusterName, Error, Kind, Limits, OnConflict, Pool, Propagation, access};
 use tidegate_core::{name::Key, object::Object};
@@ -698,6 +699,105 @@ async fn the_roles_of_an_observer_only_read_and_it_tries_nothing_else() {
         lines.any(|line| line.starts_with("the CA's Secret in istio-system: ") && line.contains(&right))
     };
     observed(&stage, "the missing right is named", lacks_right).await;
+    stage.kill().await;
+    let (text, code) = single_pass(&access, &[&AGENT[..], &["--observe"]].concat()).await;
+    let right = format!("user {ACCOUNT} cannot list secrets in namespace istio-system");
+    assert!(code == 5 && text.contains(&right), "{code} {text}");
+    single_passes_name_the_right_that_they_lack(&stage, &access).await;
+}
+
+/// With or without `--observe`, a single pass whose account lacks a right does what it can without it, and ends.
+async fn single_passes_name_the_right_that_they_lack(stage: &Stage, access: &Kubeconfig) {
+    grant_without(stage, "overlays/observe", ("list", "watchers")).await;
+    let (text, code) = single_pass(access, &["--observe"]).await;
+    let names_right = text
+        .lines()
+        .any(|line| line.contains("Watchers in kcp-system: ") && line.contains("cannot list resource \"watchers\""));
+    assert!(code == 5 && names_right && text.contains("\nNot compared:\n"), "{code} {text}");
+
+    let names =
+        |text: &str, begin: &str, right: &str| text.lines().any(|line| line.starts_with(begin) && line.contains(right));
+    for (verb, plural, begin) in
+        [("list", "watchers", "not done: Watchers in kcp-system: "), ("get", "leases", "not done: not leading: ")]
+    {
+        grant_without(stage, "base", (verb, plural)).await;
+        let marks = stage.marks();
+        let (text, code) = single_pass(access, &[]).await;
+        let right = format!("cannot {verb} resource \"{plural}\"");
+        assert!(code == 5 && names(&text, begin, &right), "{code} {text}");
+        let records = stage.landscape.kcp.records_since(marks[0]).into_iter();
+        let is_of_work = |record: &Record| {
+            let besides = ["leases.", "selfsubjectaccessreviews."];
+            record.is_write() && besides.iter().all(|kind| !record.resource.starts_with(kind))
+        };
+        let wrote: Vec<Record> = records.filter(|one| one.user == deploy::ACCOUNT && is_of_work(one)).collect();
+        assert!(wrote.is_empty(), "no work has begun: {wrote:#?} {text}");
+    }
+
+    // Everything is done but the statuses.
+    grant_without(stage, "base", ("patch", "kymas/status")).await;
+    let (text, code) = single_pass(access, &[]).await;
+    let right = "cannot patch kymas/status.operator.kyma-project.io in namespace kcp-system";
+    assert!(code == 5 && names(&text, "not done: user ", right), "{code} {text}");
+    assert!(names(&text, "not done: runtime kcp-system/three: ", "has not been reconciled yet"), "{text}");
+    let cache = read(&stage.kcp, "ModuleReleaseMeta", "kcp-system", "cache").await.expect("it is there");
+    assert_eq!(cache["spec"]["channels"][0]["version"], "1.1.0", "the rest is done");
+}
+
+/// Grants the roles of a folder of `deploy` to its service account, without one verb on one kind.
+async fn grant_without(stage: &Stage, folder: &str, (verb, plural): (&str, &str)) {
+    let is_right = |object: &Value| {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        kind.ends_with("Role") || kind.ends_with("RoleBinding")
+    };
+    let mut objects: Vec<Value> = deploy::objects(folder).into_iter().filter(is_right).collect();
+    let all = deploy::rules(&objects, deploy::NAME);
+    for rules in objects.iter_mut().filter_map(|object| object.get_mut("rules")) {
+        let mut kept = Vec::new();
+        for rule in rules.as_array().into_iter().flatten() {
+            for resource in rule["resources"].as_array().into_iter().flatten() {
+                for allowed in rule["verbs"].as_array().into_iter().flatten() {
+                    if allowed != verb || resource != plural {
+                        let mut one = rule.clone();
+                        (one["resources"], one["verbs"]) = (json!([resource]), json!([allowed]));
+                        kept.push(one);
+                    }
+                }
+            }
+        }
+        *rules = Value::Array(kept);
+    }
+    let left = deploy::rules(&objects, deploy::NAME);
+    for object in &objects {
+        harness::apply(&stage.kcp, object).await;
+    }
+    deploy::until_granted(&stage.kcp, deploy::ACCOUNT, &left).await;
+    let gone: Vec<_> = all.difference(&left).collect();
+    assert!(!gone.is_empty(), "{folder} has no {verb} {plural}");
+    eventually("the right is gone", SOON, async || {
+        for rule in &gone {
+            if deploy::is_granted(&stage.kcp, deploy::ACCOUNT, rule).await {
+                return Err(format!("{rule:?}"));
+            }
+        }
+        Ok(())
+    })
+    .await;
+}
+
+/// A single pass as this user: what it says, and its exit code. It must end before its time is over.
+async fn single_pass(access: &Kubeconfig, more: &[&str]) -> (String, i32) {
+    let folder = harness::folder();
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, access.text()).expect("a file");
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["run", "--once", "--timeout=5m", "--allow-local-sources", "--hooks-address=off"]);
+    command.args(["--metrics-address=127.0.0.1:0", "--health-address=127.0.0.1:0"]).args(more);
+    command.arg("--state").arg(folder.path().join("state")).arg("--kubeconfig").arg(&kubeconfig);
+    let output = command.kill_on_drop(true).output().await.expect("the program starts");
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(!text.contains("timed out"), "{text}");
+    (text, output.status.code().expect("an exit code"))
 }
 
 /// As on a laptop: the table on standard output, and the exit code.
