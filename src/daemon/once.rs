@@ -100,7 +100,7 @@ pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) ->
     Report { invalid, not_done, observed, unusable }
 }
 
-/// Returns once the control plane was asked and cannot be used, because it cannot be reached, rejects the credentials or
+/// Returns once the control plane was asked and cannot be used: it cannot be reached, rejects the credentials or
 /// lacks kinds. As every command, a single pass does not wait for it.
 async fn unusable(readiness: &Readiness) -> String {
     loop {

@@ -125,7 +125,7 @@ impl Readiness {
         (!lines.is_empty()).then_some(lines)
     }
 
-    /// Why nothing can be known of the control plane, if it was asked: it has never answered, it rejects the credentials,
+    /// Why nothing can be known of the control plane, if it was asked: it has never answered, rejects the credentials,
     /// or it lacks kinds.
     pub(super) fn unusable(&self) -> Option<String> {
         match &*self.kinds.lock() {
