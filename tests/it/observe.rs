@@ -34,6 +34,7 @@ scenarios! {
     without_a_source_the_custom_resources_in_the_control_plane_are_compared,
     what_has_no_ownership_label_names_the_fields_that_differ_from_git,
     credentials_are_compared_and_no_value_is_shown,
+    a_webhook_configuration_that_waits_for_the_end_of_the_adoption_is_listed,
 }
 
 /// What a manager in place of Tidegate is called.
@@ -596,6 +597,48 @@ async fn credentials_are_compared_and_no_value_is_shown() {
     ] {
         assert!(written.contains(object), "{object} in {written:#?}");
     }
+}
+
+/// Where Lifecycle Manager left no webhook configuration, the daemon creates none before `adopt take --finish`.
+async fn a_webhook_configuration_that_waits_for_the_end_of_the_adoption_is_listed() {
+    const HOOKS: (&str, &str) = ("ValidatingWebhookConfiguration", "skr-webhook");
+    let stage = stage::ready(1).await;
+    stage.rests().await;
+    stage.kill().await;
+    let skr = &stage.skrs[0];
+    let hooks = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": HOOKS.0, "metadata": {"name": HOOKS.1},
+    });
+    let api = harness::api_of(skr, &hooks).await.unwrap();
+    api.delete(HOOKS.1, &DeleteParams::default()).await.expect("Tidegate made it");
+    let adopted = |value: Value| json!({"metadata": {"annotations": {"tidegate.dev/adopted": value}}});
+    let kyma = ("operator.kyma-project.io/v1beta2", "Kyma");
+    // Nothing says that Tidegate made it.
+    let one = read(&stage.kcp, kyma.1, "kcp-system", "one").await.expect("it is there");
+    let conditions = one["status"]["conditions"].as_array().expect("conditions").iter();
+    let is_former = |one: &&Value| !one["type"].as_str().unwrap_or_default().starts_with("tidegate.dev/");
+    let former = json!({"status": {"conditions": conditions.filter(is_former).collect::<Vec<_>>()}});
+    let kymas = harness::api_of(&stage.kcp, &one).await.unwrap();
+    kymas.patch_status("one", &PatchParams::default(), &Patch::Merge(&former)).await.unwrap();
+    merge(&stage.kcp, kyma, "kcp-system", "one", &adopted(json!("true"))).await;
+
+    stage.start_with(&["--observe"]);
+    let report = observed(&stage, "all are compared", compared(1)).await;
+    assert_eq!((&report["summary"]["differences"], &report["summary"]["improvements"]), (&json!(0), &json!(1)));
+    let modules = report["runtimes"][0]["modules"].as_object().expect("modules").values();
+    let objects: Vec<&Value> = modules.flat_map(|one| one["objects"].as_array().into_iter().flatten()).collect();
+    let [one] = objects.as_slice() else { panic!("{report:#}") };
+    let shown = ["kind", "name", "reason"].map(|field| one[field].as_str().unwrap_or_default());
+    assert_eq!((shown, &one["improvement"]["row"]), ([HOOKS.0, HOOKS.1, "Waiting"], &json!("W81")), "{report:#}");
+
+    // The daemon does what the observer said, also after the end of the adoption.
+    stage.kill().await;
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+    assert!(read(skr, HOOKS.0, "", HOOKS.1).await.is_none(), "it waits");
+    merge(&stage.kcp, kyma, "kcp-system", "one", &adopted(Value::Null)).await;
+    stage.until("it is created", skr, HOOKS.0, "", HOOKS.1, |_| true).await;
 }
 
 /// The Role of `docs/observe.md` for an observer with the options of an agent.
