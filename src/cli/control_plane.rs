@@ -253,32 +253,51 @@ impl NotReached {
     }
 }
 
-/// What the user sees of an error that ends a command, and the exit code. That the control plane cannot be reached is
-/// one sentence, whatever the command wanted there.
-pub(super) fn conclude(error: &anyhow::Error) -> (String, Exit) {
-    let not_reached = error.chain().find_map(|cause| {
-        let of_cluster = || cause.downcast_ref::<cluster::Error>().and_then(NotReached::of);
-        cause.downcast_ref::<NotReached>().map(ToString::to_string).or_else(|| of_cluster().map(|one| one.to_string()))
-    });
-    match not_reached {
-        Some(sentence) => (sentence, Exit::Incomplete),
-        None => (format!("{error:#}"), Exit::Usage),
+// === impl Unauthorized ===
+
+impl Unauthorized {
+    /// The same of the other client.
+    fn of(error: &cluster::Error) -> Option<Unauthorized> {
+        match error {
+            cluster::Error::Unauthorized { cluster, server } if **cluster == *ClusterName::Kcp.to_string() => {
+                Some(Unauthorized { server: Arc::clone(server) })
+            }
+            _ => None,
+        }
     }
+}
+
+/// What the user sees of an error that ends a command, and the exit code. That the control plane cannot be reached, or
+/// rejects the credentials, is one sentence, whatever the command wanted there.
+pub(super) fn conclude(error: &anyhow::Error) -> (String, Exit) {
+    let of_control_plane = error.chain().find_map(|cause| {
+        let of_cluster = cause.downcast_ref::<cluster::Error>();
+        let not_reached = cause.downcast_ref::<NotReached>().map(ToString::to_string);
+        let unauthorized = cause.downcast_ref::<Unauthorized>().map(ToString::to_string);
+        let not_reached = not_reached.or_else(|| of_cluster.and_then(NotReached::of).map(|one| one.to_string()));
+        let unauthorized = unauthorized.or_else(|| of_cluster.and_then(Unauthorized::of).map(|one| one.to_string()));
+        let not_reached = not_reached.map(|sentence| (sentence, Exit::Incomplete));
+        not_reached.or(unauthorized.map(|sentence| (sentence, Exit::Usage)))
+    });
+    of_control_plane.unwrap_or_else(|| (format!("{error:#}"), Exit::Usage))
 }
 
 /// What a report says of an error of the control plane.
 pub(super) fn said(error: &cluster::Error) -> String {
-    NotReached::of(error).map_or_else(|| error.to_string(), |found| found.to_string())
+    let not_reached = NotReached::of(error).map(|found| found.to_string());
+    let said = not_reached.or_else(|| Unauthorized::of(error).map(|found| found.to_string()));
+    said.unwrap_or_else(|| error.to_string())
 }
 
-/// Whether an error says that the control plane did not answer. [`conclude`] makes one sentence of it.
-pub(super) fn is_not_reached(error: &cluster::Error) -> bool {
-    NotReached::of(error).is_some()
+/// Whether an error says that the control plane did not answer, or rejects the credentials. [`conclude`] makes one
+/// sentence of it.
+pub(super) fn is_of_all(error: &cluster::Error) -> bool {
+    NotReached::of(error).is_some() || Unauthorized::of(error).is_some()
 }
 
-/// Whether a request had no answer. A command that goes on would wait for each further one.
+/// Whether a request had no answer, or one that each further request gets: a command that goes on would wait for it.
 pub(super) fn is_unanswered(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Service(error) if error.is::<NotReached>())
+    matches!(error, kube::Error::Service(error) if error.is::<NotReached>() || error.is::<Unauthorized>())
 }
 
 /// All objects of a kind in a namespace; what cannot be read goes into `lacks`. Fails if the API server does not list
@@ -453,7 +472,10 @@ pub(super) fn sentence(error: kube::Error) -> anyhow::Error {
         // Its own text would repeat that of its cause.
         kube::Error::Service(error) => match error.downcast::<NotReached>() {
             Ok(error) => anyhow::Error::new(*error),
-            Err(error) => anyhow::anyhow!(error),
+            Err(error) => match error.downcast::<Unauthorized>() {
+                Ok(error) => anyhow::Error::new(*error),
+                Err(error) => anyhow::anyhow!(error),
+            },
         },
         other => anyhow::Error::new(other),
     }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Context, Mode, Readiness};
 use tidegate_core::overview::{Overview, SetupLine, UnreadableLine};
+use tokio::time::Instant;
+
+use super::{Context, Mode, Readiness};
 
 use crate::{
     observe::Observation,
@@ -17,7 +19,8 @@ pub struct Report {
     pub invalid: bool,
     /// What is not done, one line each.
     pub not_done: Vec<String>,
-    /// Why the control plane cannot be used: it was not reached, or lacks kinds. Then nothing is known.
+    /// Why the control plane cannot be used: it was not reached, rejects the credentials, or lacks kinds. Then nothing
+    /// is known.
     pub unusable: Option<String>,
     /// What a process has found that only observes; `None` if the daemon reconciles.
     pub observed: Option<Observed>,
@@ -32,41 +35,73 @@ pub struct Observed {
     pub differs: bool,
 }
 
+/// How a single pass ended.
+enum Ending {
+    /// Nothing is left to do.
+    Done,
+    /// Everything is done but what needs a missing right. Contains the right, as a sentence.
+    Denied(String),
+    /// No work has begun, because rights are missing for that. Contains one line for each.
+    NotBegun(Vec<String>),
+    /// The control plane cannot be used. Contains the reason.
+    Unusable(String),
+    /// The time is over.
+    TimedOut,
+}
+
 /// Pause between two looks at whether the control plane has answered.
 const ANSWER_PAUSE: Duration = Duration::from_millis(100);
 /// How long the queue must be idle until all work is done. The watches report a pass's own writes within milliseconds.
 const QUIET: Duration = Duration::from_millis(750);
+/// How long a right must be missing before the pass ends without it: an API server learns of new roles and bindings a
+/// moment after they are stored, and a pipeline may have applied them just before.
+const DENIED_MIN: Duration = Duration::from_secs(3);
 
 /// Returns when nothing is left to do or the time is over; never for [`Mode::Forever`].
 pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) -> Report {
     let Mode::Once(timeout) = mode else { return std::future::pending().await };
     context.observation.iter().for_each(Observation::be_brief);
-    let (in_time, unusable) = tokio::select! {
-        in_time = tokio::time::timeout(timeout, done(context, readiness)) => (in_time.is_ok(), None),
-        why = unusable(readiness) => (true, Some(why)),
-        () = denied(context) => (true, None),
+    let ending = tokio::select! {
+        ending = tokio::time::timeout(timeout, done(context, readiness)) => ending.unwrap_or(Ending::TimedOut),
+        why = unusable(readiness) => Ending::Unusable(why),
+        lines = denied(readiness) => Ending::NotBegun(lines),
     };
     let overview = overview(&context.stores);
     let report = context.observation.as_ref().map(|observation| observation.report(readiness.lines()));
+    let mut invalid = overview.has_invalid_definitions();
     let mut not_done = match &report {
         Some(report) => report.not_compared(),
         None => overview.not_done(),
     };
-    if !in_time {
-        if report.is_none() {
+    let mut unusable = None;
+    match ending {
+        // The statuses are those of an earlier process.
+        Ending::NotBegun(lines) if report.is_none() => (invalid, not_done) = (false, lines),
+        // A report has these lines.
+        Ending::Done | Ending::NotBegun(_) => {}
+        Ending::Denied(right) => {
             not_done.extend(readiness.lines());
+            not_done.push(right);
         }
-        let busy = context.queue.busy().into_iter().map(|subject| format!("{subject}: still in progress"));
-        // A runtime that is already listed needs no second line.
-        not_done.extend(busy.filter(|line| not_done.is_empty() || !line.starts_with("runtime")).collect::<Vec<_>>());
-        not_done.push(format!("timed out after {} s", timeout.as_secs()));
+        Ending::Unusable(why) => unusable = Some(why),
+        Ending::TimedOut => {
+            if report.is_none() {
+                not_done.extend(readiness.lines());
+            }
+            let busy = context.queue.busy().into_iter().map(|subject| format!("{subject}: still in progress"));
+            // A runtime that is already listed needs no second line.
+            let is_new = |line: &String| not_done.is_empty() || !line.starts_with("runtime");
+            let busy: Vec<String> = busy.filter(is_new).collect();
+            not_done.extend(busy);
+            not_done.push(format!("timed out after {} s", timeout.as_secs()));
+        }
     }
     let observed = report.map(|report| Observed { text: report.to_text(), differs: 0 < report.summary.differences });
-    Report { invalid: overview.has_invalid_definitions(), not_done, observed, unusable }
+    Report { invalid, not_done, observed, unusable }
 }
 
-/// Returns once the control plane was asked and cannot be used, because it cannot be reached or lacks kinds. As every
-/// command, a single pass does not wait for it.
+/// Returns once the control plane was asked and cannot be used: it cannot be reached, rejects the credentials or
+/// lacks kinds. As every command, a single pass does not wait for it.
 async fn unusable(readiness: &Readiness) -> String {
     loop {
         if let Some(why) = readiness.unusable() {
@@ -76,31 +111,60 @@ async fn unusable(readiness: &Readiness) -> String {
     }
 }
 
-/// Returns once a process that observes may not read a part of the control plane, and has read the rest. The report
-/// names the missing rights.
-async fn denied(context: &Context) {
-    while context.observation.is_none() || !context.stores.is_denied() {
+/// Returns once nothing but rights is missing for work to begin, and names them, one line each. They may be granted
+/// later, but a pipeline should know now.
+async fn denied(readiness: &Readiness) -> Vec<String> {
+    let mut since: Option<Instant> = None;
+    loop {
+        match readiness.denied() {
+            Some(lines) if DENIED_MIN <= since.get_or_insert_with(Instant::now).elapsed() => return lines,
+            Some(_) => {}
+            None => since = None,
+        }
         tokio::time::sleep(ANSWER_PAUSE).await;
     }
 }
 
-async fn done(context: &Context, readiness: &Readiness) {
+async fn done(context: &Context, readiness: &Readiness) -> Ending {
     loop {
         tokio::time::sleep(QUIET).await;
         context.queue.settled().await;
         // Before readiness, an empty queue does not mean that everything is done.
         if !readiness.lines().is_empty() {
-            continue;
+            match lacking(context, readiness).await {
+                Some(right) if !readiness.lines().is_empty() => return Ending::Denied(right),
+                Some(_) | None => continue,
+            }
         }
         tokio::time::sleep(QUIET).await;
-        let is_under_way = match &context.observation {
-            Some(observation) => observation.has_pending(context.stores.kymas().len()),
-            None => overview(&context.stores).is_under_way(),
-        };
-        if context.queue.busy().is_empty() && !is_under_way {
-            return;
+        if !context.queue.busy().is_empty() {
+            continue;
+        }
+        if !is_under_way(context) {
+            return Ending::Done;
+        }
+        if let Some(right) = lacking(context, readiness).await
+            && is_under_way(context)
+        {
+            return Ending::Denied(right);
         }
     }
+}
+
+fn is_under_way(context: &Context) -> bool {
+    match &context.observation {
+        Some(observation) => observation.has_pending(context.stores.kymas().len()),
+        None => overview(&context.stores).is_under_way(),
+    }
+}
+
+/// The right that the control plane denies since work has begun, as a sentence, if nothing happens until that is
+/// certain. A process that observes reports what it cannot read by itself.
+async fn lacking(context: &Context, readiness: &Readiness) -> Option<String> {
+    let denial = context.kcp.denial().filter(|_| context.observation.is_none() && readiness.may_work())?;
+    tokio::time::sleep(DENIED_MIN).await;
+    let is_certain = context.queue.busy().is_empty() && context.kcp.denial().as_ref() == Some(&denial);
+    is_certain.then(|| denial.sentence())
 }
 
 /// The overview of this process, including the sources of the command line.

@@ -35,8 +35,8 @@ pub(super) struct Readiness {
 enum Kinds {
     /// It has not answered yet.
     Unasked,
-    /// It cannot be reached. Contains the error.
-    Unreachable(String),
+    /// It cannot be reached, or rejects the credentials of this process. Contains the error.
+    Unusable(String),
     /// It answers with an error.
     Unknown(String),
     /// The control plane lacks these kinds.
@@ -71,7 +71,7 @@ impl Readiness {
         }
         match &*self.kinds.lock() {
             Kinds::Unasked => lines.push("the control plane has not answered yet".to_owned()),
-            Kinds::Unreachable(why) | Kinds::Unknown(why) => lines.push(why.clone()),
+            Kinds::Unusable(why) | Kinds::Unknown(why) => lines.push(why.clone()),
             Kinds::Lacking(kinds) => lines.push(not_served(kinds)),
             Kinds::Served => {
                 lines.extend(self.context.stores.not_listed());
@@ -85,7 +85,10 @@ impl Readiness {
         if !self.leadership.is_leading() {
             lines.push(match self.leadership.other_holder() {
                 Some(holder) => waiting(&holder, Instant::now()),
-                None => "not leading: this process has not taken the Lease yet".to_owned(),
+                None => match self.leadership.denial() {
+                    Some(denial) => not_allowed(&denial),
+                    None => "not leading: this process has not taken the Lease yet".to_owned(),
+                },
             });
         } else if self.context.observation.is_none() && !self.context.inbox.is_open() {
             lines.push("events: the journal of the previous process is not read yet".to_owned());
@@ -101,10 +104,32 @@ impl Readiness {
         lines
     }
 
-    /// Why nothing can be known of the control plane, if it was asked: it has never answered, or it lacks kinds.
+    /// Whether this process leads, and knows what is in the control plane.
+    pub(super) fn may_work(&self) -> bool {
+        self.leadership.is_leading() && self.context.stores.missing().is_empty()
+    }
+
+    /// The missing rights without which no work begins, one line each; `None` if there is none, or while something else
+    /// is missing that may come by itself.
+    pub(super) fn denied(&self) -> Option<Vec<String>> {
+        let stores = &self.context.stores;
+        if !stores.missing().is_empty() && !stores.is_denied() {
+            return None;
+        }
+        let denial = self.leadership.denial();
+        if !self.leadership.is_leading() && self.leadership.other_holder().is_none() && denial.is_none() {
+            return None;
+        }
+        let mut lines = stores.not_listed();
+        lines.extend(denial.iter().map(|denial| not_allowed(denial)));
+        (!lines.is_empty()).then_some(lines)
+    }
+
+    /// Why nothing can be known of the control plane, if it was asked: it has never answered, rejects the credentials,
+    /// or it lacks kinds.
     pub(super) fn unusable(&self) -> Option<String> {
         match &*self.kinds.lock() {
-            Kinds::Unreachable(why) => Some(why.clone()),
+            Kinds::Unusable(why) => Some(why.clone()),
             Kinds::Lacking(kinds) => Some(not_served(kinds)),
             Kinds::Unasked | Kinds::Unknown(_) | Kinds::Served => None,
         }
@@ -136,10 +161,14 @@ impl Readiness {
                 Kinds::Lacking(lacking)
             }
             Err(error) => {
-                let is_unreachable = error.is_unreachable();
+                let is_unusable = error.is_unreachable() || matches!(error, Error::Unauthorized { .. });
+                let server = self.context.kcp.server();
                 let error = match &error {
                     Error::Unreachable { cause, .. } => {
-                        format!("the control plane at {} cannot be reached: {cause}", self.context.kcp.server())
+                        format!("the control plane at {server} cannot be reached: {cause}")
+                    }
+                    Error::Unauthorized { .. } => {
+                        format!("the control plane at {server} rejected the credentials of this process")
                     }
                     other => chain(other),
                 };
@@ -148,7 +177,7 @@ impl Readiness {
                 if self.said.lock().admits("", now) {
                     tracing::warn!(error, "the control plane does not answer");
                 }
-                if is_unreachable { Kinds::Unreachable(error) } else { Kinds::Unknown(error) }
+                if is_unusable { Kinds::Unusable(error) } else { Kinds::Unknown(error) }
             }
         };
         let served = matches!(kinds, Kinds::Served);
@@ -175,6 +204,11 @@ impl Readiness {
 
 fn not_served(kinds: &[String]) -> String {
     format!("the control plane does not serve {}: apply what `tidegate crds` prints", kinds.join(", "))
+}
+
+/// That a right is missing to hold the Lease.
+fn not_allowed(denial: &str) -> String {
+    format!("not leading: {denial}")
 }
 
 /// Who leads, and how long this process may have to wait. A holder that has stopped may not have released the Lease:

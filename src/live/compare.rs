@@ -87,6 +87,11 @@ impl Shared {
         Shared { method, has_agent, masker: Mutex::new(masker), answers: Mutex::default(), versions: Mutex::default() }
     }
 
+    /// Whether the comparison is that of an observer.
+    pub(crate) fn only_reads(&self) -> bool {
+        self.method == Method::Reads
+    }
+
     /// A text from another program, without any known secret value.
     pub(crate) fn scrub(&self, text: &str) -> String {
         self.masker.lock().scrub(text)
@@ -165,7 +170,7 @@ impl<'a> Comparer<'a> {
         }
         let wish = &wish;
         let desired = wish.object.value();
-        if self.shared.method == Method::Reads {
+        if self.shared.only_reads() {
             return self.computed(wish, live).await;
         }
         if covers(desired, live.value()) && !drops(desired, live.value(), FIELD_MANAGER) {

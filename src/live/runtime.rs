@@ -867,8 +867,12 @@ impl<'a> RuntimeComparison<'a> {
         for module in modules {
             self.resource(module, &leaving).await?;
         }
-        let is_silent = |wish: &Wish| self.is_silent(wish, &live);
-        let base: Vec<Wish> = base.into_iter().filter(|wish| !is_silent(wish)).collect();
+        let silent: BTreeSet<ObjectId> =
+            base.iter().filter(|wish| self.is_silent(wish, &live)).map(|wish| wish.object.id()).collect();
+        // An observer names what waits for the end of the adoption.
+        let names_silent = self.baseline.shared.only_reads();
+        let base: Vec<Wish> =
+            base.into_iter().filter(|wish| names_silent || !silent.contains(&wish.object.id())).collect();
         let wishes = base.into_iter().map(|wish| (wish, Whose::Platform));
         let (restricted, present) = (&self.baseline.wanted.settings.restricted_modules, &live);
         let of_module = modules.iter().flat_map(|module| {
@@ -913,7 +917,13 @@ impl<'a> RuntimeComparison<'a> {
                         Ownership::Moves(_, giver) | Ownership::Left(_, giver) => {
                             moving.extend(found.map(|found| (found, giver.clone())));
                         }
-                        _ => self.outcome.found.extend(found),
+                        _ => {
+                            let is_silent = silent.contains(&wish.object.id());
+                            self.outcome.found.extend(found.map(|found| match is_silent {
+                                true => ObjectDifference { effect: Effect::Held, ..found },
+                                false => found,
+                            }));
+                        }
                     }
                 }
                 Err(error) if concerns_all(&error) => return Err(error),

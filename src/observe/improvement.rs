@@ -33,7 +33,7 @@ struct Rule {
 }
 
 /// The rules. Of two that explain a difference, the first is named.
-static RULES: [Rule; 8] = [
+static RULES: [Rule; 9] = [
     Rule {
         improvement: Improvement { row: "R2", what: "one field manager instead of Lifecycle Manager's six" },
         reasons: &[Reason::Managers],
@@ -93,6 +93,16 @@ static RULES: [Rule; 8] = [
         names: &[SKR_WEBHOOK],
         fields: &["webhooks[*].timeoutSeconds", "webhooks[drift.tidegate.dev]", "webhooks[scale.tidegate.dev]"],
     },
+    Rule {
+        improvement: Improvement {
+            row: "W81",
+            what: "a webhook configuration where Lifecycle Manager left none, after `take --finish`",
+        },
+        reasons: &[Reason::Waiting],
+        kind: "ValidatingWebhookConfiguration",
+        names: &[SKR_WEBHOOK],
+        fields: &[],
+    },
 ];
 
 /// The decision that explains a difference in these fields; `None` if none explains all of it.
@@ -137,6 +147,7 @@ mod tests {
         let timeout = "webhooks[kcp-system.klm-watcher.operator.kyma-project.io].timeoutSeconds";
         let drift = "webhooks[drift.tidegate.dev]";
         check(Reason::Changed, "ValidatingWebhookConfiguration", SKR_WEBHOOK, &[timeout, drift], Some("W81"));
+        check(Reason::Waiting, "ValidatingWebhookConfiguration", SKR_WEBHOOK, &[], Some("W81"));
         let probe = "spec.template.spec.containers[server].livenessProbe";
         check(Reason::Changed, "Deployment", SKR_WEBHOOK, &[probe], Some("W76"));
         let restart = "spec.template.metadata.labels.operator.kyma-project.io/pod-restart-trigger";
@@ -149,6 +160,8 @@ mod tests {
         let rules = "webhooks[a].rules";
         check(Reason::Changed, "ValidatingWebhookConfiguration", SKR_WEBHOOK, &[timeout, rules], None);
         check(Reason::Changed, "ValidatingWebhookConfiguration", "another", &[timeout], None);
+        // Before `take`, the daemon creates it at its first contact.
+        check(Reason::Missing, "ValidatingWebhookConfiguration", SKR_WEBHOOK, &[], None);
         check(Reason::Changed, "Deployment", "keda-manager", &["spec.replicas"], None);
         check(Reason::Extra, "Deployment", SKR_WEBHOOK, &[], None);
         check(Reason::Changed, "Deployment", SKR_WEBHOOK, &["specification"], None);

@@ -12,6 +12,7 @@ use kube::{
     Client,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
+use kube_sim::Kubeconfig;
 use serde_json::{Value, json};
 use tidegate_cluster::{Cause, Cluster, ClusterName, Error, Kind, Limits, OnConflict, Pool, Propagation, access};
 use tidegate_core::{name::Key, object::Object};
@@ -33,6 +34,7 @@ scenarios! {
     without_a_source_the_custom_resources_in_the_control_plane_are_compared,
     what_has_no_ownership_label_names_the_fields_that_differ_from_git,
     credentials_are_compared_and_no_value_is_shown,
+    a_webhook_configuration_that_waits_for_the_end_of_the_adoption_is_listed,
 }
 
 /// What a manager in place of Tidegate is called.
@@ -597,6 +599,48 @@ async fn credentials_are_compared_and_no_value_is_shown() {
     }
 }
 
+/// Where Lifecycle Manager left no webhook configuration, the daemon creates none before `adopt take --finish`.
+async fn a_webhook_configuration_that_waits_for_the_end_of_the_adoption_is_listed() {
+    const HOOKS: (&str, &str) = ("ValidatingWebhookConfiguration", "skr-webhook");
+    let stage = stage::ready(1).await;
+    stage.rests().await;
+    stage.kill().await;
+    let skr = &stage.skrs[0];
+    let hooks = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": HOOKS.0, "metadata": {"name": HOOKS.1},
+    });
+    let api = harness::api_of(skr, &hooks).await.unwrap();
+    api.delete(HOOKS.1, &DeleteParams::default()).await.expect("Tidegate made it");
+    let adopted = |value: Value| json!({"metadata": {"annotations": {"tidegate.dev/adopted": value}}});
+    let kyma = ("operator.kyma-project.io/v1beta2", "Kyma");
+    // Nothing says that Tidegate made it.
+    let one = read(&stage.kcp, kyma.1, "kcp-system", "one").await.expect("it is there");
+    let conditions = one["status"]["conditions"].as_array().expect("conditions").iter();
+    let is_former = |one: &&Value| !one["type"].as_str().unwrap_or_default().starts_with("tidegate.dev/");
+    let former = json!({"status": {"conditions": conditions.filter(is_former).collect::<Vec<_>>()}});
+    let kymas = harness::api_of(&stage.kcp, &one).await.unwrap();
+    kymas.patch_status("one", &PatchParams::default(), &Patch::Merge(&former)).await.unwrap();
+    merge(&stage.kcp, kyma, "kcp-system", "one", &adopted(json!("true"))).await;
+
+    stage.start_with(&["--observe"]);
+    let report = observed(&stage, "all are compared", compared(1)).await;
+    assert_eq!((&report["summary"]["differences"], &report["summary"]["improvements"]), (&json!(0), &json!(1)));
+    let modules = report["runtimes"][0]["modules"].as_object().expect("modules").values();
+    let objects: Vec<&Value> = modules.flat_map(|one| one["objects"].as_array().into_iter().flatten()).collect();
+    let [one] = objects.as_slice() else { panic!("{report:#}") };
+    let shown = ["kind", "name", "reason"].map(|field| one[field].as_str().unwrap_or_default());
+    assert_eq!((shown, &one["improvement"]["row"]), ([HOOKS.0, HOOKS.1, "Waiting"], &json!("W81")), "{report:#}");
+
+    // The daemon does what the observer said, also after the end of the adoption.
+    stage.kill().await;
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+    assert!(read(skr, HOOKS.0, "", HOOKS.1).await.is_none(), "it waits");
+    merge(&stage.kcp, kyma, "kcp-system", "one", &adopted(Value::Null)).await;
+    stage.until("it is created", skr, HOOKS.0, "", HOOKS.1, |_| true).await;
+}
+
 /// The Role of `docs/observe.md` for an observer with the options of an agent.
 fn role_for_an_agent() -> BTreeSet<deploy::Rule> {
     let page = include_str!("../../docs/observe.md");
@@ -698,6 +742,105 @@ async fn the_roles_of_an_observer_only_read_and_it_tries_nothing_else() {
         lines.any(|line| line.starts_with("the CA's Secret in istio-system: ") && line.contains(&right))
     };
     observed(&stage, "the missing right is named", lacks_right).await;
+    stage.kill().await;
+    let (text, code) = single_pass(&access, &[&AGENT[..], &["--observe"]].concat()).await;
+    let right = format!("user {ACCOUNT} cannot list secrets in namespace istio-system");
+    assert!(code == 5 && text.contains(&right), "{code} {text}");
+    single_passes_name_the_right_that_they_lack(&stage, &access).await;
+}
+
+/// With or without `--observe`, a single pass whose account lacks a right does what it can without it, and ends.
+async fn single_passes_name_the_right_that_they_lack(stage: &Stage, access: &Kubeconfig) {
+    grant_without(stage, "overlays/observe", ("list", "watchers")).await;
+    let (text, code) = single_pass(access, &["--observe"]).await;
+    let names_right = text
+        .lines()
+        .any(|line| line.contains("Watchers in kcp-system: ") && line.contains("cannot list resource \"watchers\""));
+    assert!(code == 5 && names_right && text.contains("\nNot compared:\n"), "{code} {text}");
+
+    let names =
+        |text: &str, begin: &str, right: &str| text.lines().any(|line| line.starts_with(begin) && line.contains(right));
+    for (verb, plural, begin) in
+        [("list", "watchers", "not done: Watchers in kcp-system: "), ("get", "leases", "not done: not leading: ")]
+    {
+        grant_without(stage, "base", (verb, plural)).await;
+        let marks = stage.marks();
+        let (text, code) = single_pass(access, &[]).await;
+        let right = format!("cannot {verb} resource \"{plural}\"");
+        assert!(code == 5 && names(&text, begin, &right), "{code} {text}");
+        let records = stage.landscape.kcp.records_since(marks[0]).into_iter();
+        let is_of_work = |record: &Record| {
+            let besides = ["leases.", "selfsubjectaccessreviews."];
+            record.is_write() && besides.iter().all(|kind| !record.resource.starts_with(kind))
+        };
+        let wrote: Vec<Record> = records.filter(|one| one.user == deploy::ACCOUNT && is_of_work(one)).collect();
+        assert!(wrote.is_empty(), "no work has begun: {wrote:#?} {text}");
+    }
+
+    // Everything is done but the statuses.
+    grant_without(stage, "base", ("patch", "kymas/status")).await;
+    let (text, code) = single_pass(access, &[]).await;
+    let right = "cannot patch kymas/status.operator.kyma-project.io in namespace kcp-system";
+    assert!(code == 5 && names(&text, "not done: user ", right), "{code} {text}");
+    assert!(names(&text, "not done: runtime kcp-system/three: ", "has not been reconciled yet"), "{text}");
+    let cache = read(&stage.kcp, "ModuleReleaseMeta", "kcp-system", "cache").await.expect("it is there");
+    assert_eq!(cache["spec"]["channels"][0]["version"], "1.1.0", "the rest is done");
+}
+
+/// Grants the roles of a folder of `deploy` to its service account, without one verb on one kind.
+async fn grant_without(stage: &Stage, folder: &str, (verb, plural): (&str, &str)) {
+    let is_right = |object: &Value| {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        kind.ends_with("Role") || kind.ends_with("RoleBinding")
+    };
+    let mut objects: Vec<Value> = deploy::objects(folder).into_iter().filter(is_right).collect();
+    let all = deploy::rules(&objects, deploy::NAME);
+    for rules in objects.iter_mut().filter_map(|object| object.get_mut("rules")) {
+        let mut kept = Vec::new();
+        for rule in rules.as_array().into_iter().flatten() {
+            for resource in rule["resources"].as_array().into_iter().flatten() {
+                for allowed in rule["verbs"].as_array().into_iter().flatten() {
+                    if allowed != verb || resource != plural {
+                        let mut one = rule.clone();
+                        (one["resources"], one["verbs"]) = (json!([resource]), json!([allowed]));
+                        kept.push(one);
+                    }
+                }
+            }
+        }
+        *rules = Value::Array(kept);
+    }
+    let left = deploy::rules(&objects, deploy::NAME);
+    for object in &objects {
+        harness::apply(&stage.kcp, object).await;
+    }
+    deploy::until_granted(&stage.kcp, deploy::ACCOUNT, &left).await;
+    let gone: Vec<_> = all.difference(&left).collect();
+    assert!(!gone.is_empty(), "{folder} has no {verb} {plural}");
+    eventually("the right is gone", SOON, async || {
+        for rule in &gone {
+            if deploy::is_granted(&stage.kcp, deploy::ACCOUNT, rule).await {
+                return Err(format!("{rule:?}"));
+            }
+        }
+        Ok(())
+    })
+    .await;
+}
+
+/// A single pass as this user: what it says, and its exit code. It must end before its time is over.
+async fn single_pass(access: &Kubeconfig, more: &[&str]) -> (String, i32) {
+    let folder = harness::folder();
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, access.text()).expect("a file");
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["run", "--once", "--timeout=5m", "--allow-local-sources", "--hooks-address=off"]);
+    command.args(["--metrics-address=127.0.0.1:0", "--health-address=127.0.0.1:0"]).args(more);
+    command.arg("--state").arg(folder.path().join("state")).arg("--kubeconfig").arg(&kubeconfig);
+    let output = command.kill_on_drop(true).output().await.expect("the program starts");
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(!text.contains("timed out"), "{text}");
+    (text, output.status.code().expect("an exit code"))
 }
 
 /// As on a laptop: the table on standard output, and the exit code.

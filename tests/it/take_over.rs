@@ -6,7 +6,7 @@ mod held;
 mod kill;
 mod lease;
 mod nothing;
-mod rights;
+pub(crate) mod rights;
 mod size;
 
 use kube::{
@@ -410,7 +410,7 @@ async fn what_a_user_must_decide_stands_in_the_way_of_a_take_over() {
 }
 
 /// A kind whose objects may have any content.
-fn definition_of(group: &str, version: &str, kind: &str, plural: &str) -> Value {
+pub(crate) fn definition_of(group: &str, version: &str, kind: &str, plural: &str) -> Value {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

@@ -1,5 +1,5 @@
-//! A control plane that accepts connections and never answers: every command that asks it ends in time, with one
-//! sentence and one exit code.
+//! A control plane that accepts connections and never answers, or that rejects the credentials: every command that asks
+//! it ends in time, with one sentence and one exit code.
 
 use std::{path::Path, time::Duration};
 
@@ -28,6 +28,8 @@ const COMMANDS: &[&[&str]] = &[
     &["suspend", "rollout/cache"],
     &["diff", "--live", "REPOSITORY"],
 ];
+/// The modes of a single pass.
+const MODES: [&[&str]; 2] = [&["--once"], &["--observe", "--once"]];
 /// A command that waits longer than this does not keep to its `--request-timeout` of one second.
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -41,6 +43,48 @@ fn kubeconfig(folder: &Path, port: u16) -> String {
     );
     std::fs::write(&path, text).expect("a file");
     path.to_string_lossy().into_owned()
+}
+
+/// A repository of one GitSource.
+fn repository(folder: &Path) -> String {
+    let repository = folder.join("repository");
+    std::fs::create_dir_all(repository.join(".tidegate")).expect("a folder");
+    let source =
+        "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape, namespace: kcp-system}\n";
+    std::fs::write(repository.join(".tidegate/source.yaml"), source).expect("a file");
+    repository.to_string_lossy().into_owned()
+}
+
+/// A folder that does not exist.
+fn new(folder: &Path) -> String {
+    folder.join("new").to_string_lossy().into_owned()
+}
+
+/// The commands with these options.
+fn commands(folder: &Path, options: &[String]) -> Vec<Vec<String>> {
+    let (repository, new) = (repository(folder), new(folder));
+    let of_words = |words: &&[&str]| -> Vec<String> {
+        let words = words.iter().map(|word| match *word {
+            "REPOSITORY" => repository.clone(),
+            "NEW" => new.clone(),
+            word => word.to_owned(),
+        });
+        words.chain(options.iter().cloned()).collect()
+    };
+    COMMANDS.iter().map(of_words).collect()
+}
+
+/// A pass over everything, with the options of a process that runs beside others.
+fn single_pass(mode: &[&str], folder: &Path, options: &[String]) -> Vec<String> {
+    let ports = ["--metrics-address=127.0.0.1:0", "--health-address=127.0.0.1:0", "--hooks-address=off"];
+    let words = [&["run"][..], &ports[..], mode].concat().into_iter().map(str::to_owned);
+    let state = ["--state".to_owned(), folder.join("state").to_string_lossy().into_owned()];
+    words.chain(state).chain(options.iter().cloned()).collect()
+}
+
+/// What a command says beside the log.
+fn without_log(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| !line.starts_with('{')).collect()
 }
 
 /// What a command says on both outputs, and its exit code.
@@ -65,23 +109,10 @@ async fn every_command_ends_in_time_with_one_sentence_that_names_the_server() {
     });
     let folder = harness::folder();
     let kubeconfig = kubeconfig(folder.path(), port);
-    let repository = folder.path().join("repository");
-    std::fs::create_dir_all(repository.join(".tidegate")).expect("a folder");
-    let source =
-        "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape, namespace: kcp-system}\n";
-    std::fs::write(repository.join(".tidegate/source.yaml"), source).expect("a file");
-    let repository = repository.to_string_lossy().into_owned();
-    let new = folder.path().join("new").to_string_lossy().into_owned();
+    let repository = repository(folder.path());
+    let new = new(folder.path());
     let options = ["--kubeconfig", &kubeconfig, "--request-timeout", "1s"].map(str::to_owned);
-    let commands = COMMANDS.iter().map(|words| {
-        let words = words.iter().map(|word| match *word {
-            "REPOSITORY" => repository.clone(),
-            "NEW" => new.clone(),
-            word => word.to_owned(),
-        });
-        words.chain(options.clone()).collect::<Vec<String>>()
-    });
-    let commands: Vec<Vec<String>> = commands.collect();
+    let commands = commands(folder.path(), &options);
     let found = join_all(commands.iter().map(|arguments| said(arguments))).await;
     let sentence = format!("the control plane at 127.0.0.1:{port} cannot be reached: it does not answer in time");
     for (arguments, (text, code)) in commands.iter().zip(found) {
@@ -97,16 +128,9 @@ async fn every_command_ends_in_time_with_one_sentence_that_names_the_server() {
     assert_eq!((report["unreached"][0]["message"].as_str(), code), (Some(&sentence[..]), 5), "{report:#}");
 
     // A single pass, which logs as well.
-    let state = folder.path().join("state").to_string_lossy().into_owned();
-    for mode in [&["--once"] as &[&str], &["--observe", "--once"]] {
-        let words =
-            [&["run", "--metrics-address=127.0.0.1:0", "--health-address=127.0.0.1:0", "--hooks-address=off"], mode]
-                .concat();
-        let arguments = words.into_iter().map(str::to_owned).chain(["--state".to_owned(), state.clone()]);
-        let (text, code) = said(&arguments.chain(options.clone()).collect::<Vec<_>>()).await;
-        // Beside the log, one line.
-        let said = text.lines().filter(|line| !line.starts_with('{')).collect::<Vec<_>>();
-        assert_eq!((said, code), (vec![&format!("error: {sentence}")[..]], 5), "{mode:?}: {text}");
+    for mode in MODES {
+        let (text, code) = said(&single_pass(mode, folder.path(), &options)).await;
+        assert_eq!((without_log(&text), code), (vec![&format!("error: {sentence}")[..]], 5), "{mode:?}: {text}");
     }
     silent.abort();
 
@@ -120,5 +144,31 @@ async fn every_command_ends_in_time_with_one_sentence_that_names_the_server() {
         let expected =
             format!("error: the control plane at 127.0.0.1:{port} cannot be reached: the connection failed\n");
         assert_eq!(said(&arguments.collect::<Vec<_>>()).await, (expected, 5), "{command:?}");
+    }
+}
+
+/// A token that the API server does not know, for example because it has expired.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_command_whose_credentials_are_rejected_names_the_server_and_the_reason() {
+    tidegate_process::tls::install();
+    let server = kube_sim::Server::new(&kube_sim::Options::default()).listen("kcp").await.expect("a port");
+    let known = server.kubeconfig_with_token("known", kube_sim::User::admin()).text();
+    let folder = harness::folder();
+    let kubeconfig = folder.path().join("kcp.kubeconfig");
+    std::fs::write(&kubeconfig, known.replace("known", "unknown")).expect("a file");
+    let options = ["--kubeconfig".to_owned(), kubeconfig.to_string_lossy().into_owned()];
+    let commands = commands(folder.path(), &options);
+    let found = join_all(commands.iter().map(|arguments| said(arguments))).await;
+    let rejected = format!("the control plane at 127.0.0.1:{} rejected the credentials of ", server.port());
+    for (arguments, (text, code)) in commands.iter().zip(found) {
+        // Of an export, any failure is that it is not complete.
+        let expected = if arguments[0] == "export" { 5 } else { 2 };
+        assert_eq!((&*text, code), (&*format!("error: {rejected}the kubeconfig\n"), expected), "{arguments:?}");
+    }
+    assert!(!Path::new(&new(folder.path())).exists(), "nothing is exported");
+    for mode in MODES {
+        let (text, code) = said(&single_pass(mode, folder.path(), &options)).await;
+        let expected = format!("error: {rejected}this process");
+        assert_eq!((without_log(&text), code), (vec![&expected[..]], 5), "{mode:?}: {text}");
     }
 }

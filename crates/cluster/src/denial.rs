@@ -18,6 +18,7 @@ use super::{
 /// A permission that the client of a cluster lacks, as the API server's answer names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
+    user: String,
     verb: String,
     group: String,
     /// With its subresource: `kymas/status`.
@@ -46,10 +47,12 @@ impl Denial {
     /// Parses the message of an answer with status 403. `None` if something else than a missing permission forbids the
     /// request, such as an admission plugin or a quota.
     pub(super) fn of_message(message: &str) -> Option<Denial> {
-        let (_, rest) = message.split_once("\" cannot ")?;
+        let (before, rest) = message.split_once("\" cannot ")?;
+        let (_, user) = before.rsplit_once("User \"")?;
         let (verb, _) = rest.split_once(" resource \"")?;
         let quoted = |before: &str| rest.split_once(before)?.1.split_once('"').map(|(text, _)| text.to_owned());
         Some(Denial {
+            user: user.to_owned(),
             verb: verb.to_owned(),
             group: quoted("in API group \"")?,
             resource: quoted(" resource \"")?,
@@ -57,13 +60,10 @@ impl Denial {
         })
     }
 
-    /// The same as a sentence, with the name of the user. It repeats nothing else of the message, which may be about a
+    /// A sentence with the name of the user. It repeats nothing else of the API server's message, which may be about a
     /// Secret.
-    pub(super) fn sentence(message: &str) -> Option<String> {
-        let denial = Denial::of_message(message)?;
-        let (before, _) = message.split_once("\" cannot ")?;
-        let (_, user) = before.rsplit_once("User \"")?;
-        Some(format!("user {user} cannot {denial}"))
+    pub fn sentence(&self) -> String {
+        format!("user {} cannot {self}", self.user)
     }
 }
 
@@ -155,6 +155,9 @@ mod tests {
         ] {
             let found = Denial::of_message(&message).map(|denial| denial.to_string());
             assert_eq!(found.as_deref(), expected, "{message}");
+            let sentence = Denial::of_message(&message).map(|denial| denial.sentence());
+            let account = "system:serviceaccount:kcp-system:tidegate";
+            assert_eq!(sentence, expected.map(|right| format!("user {account} cannot {right}")), "{message}");
         }
     }
 }

@@ -483,7 +483,9 @@ pub(super) fn of_answer(
             Error::NamespaceTerminating { target: target_() }
         }
         StatusCode::FORBIDDEN => {
-            let missing = Denial::sentence(&answer.message).filter(|_| is_about_secret(target));
+            let missing = Denial::of_message(&answer.message).filter(|_| is_about_secret(target));
+            let missing = missing.map(|missing| missing.sentence());
+            let missing = missing.or_else(|| not_created(target, &answer.message));
             Error::Forbidden { target: target_(), message: missing.unwrap_or(message) }
         }
         StatusCode::UNAUTHORIZED => Error::Unauthorized { cluster: cluster.clone(), server: server.clone() },
@@ -494,6 +496,23 @@ pub(super) fn of_answer(
         }
         _ => Error::Server { cluster: cluster.clone(), target: target_(), status, message },
     }
+}
+
+/// That the client may change an object, and not create it: then the API server answers an apply that would create it
+/// without a reason, `secrets "a" is forbidden: `. Repeats nothing but the resource.
+fn not_created(target: &Target, message: &str) -> Option<String> {
+    let Target::Object(id) = target else { return None };
+    let (resource, rest) = message.split_once(" \"")?;
+    let (name, reason) = rest.split_once("\" is forbidden:")?;
+    let is_resource = resource.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-/".contains(c));
+    if !is_resource || name != &*id.name || !reason.trim().is_empty() {
+        return None;
+    }
+    let place = match &*id.namespace {
+        "" => "in the cluster".to_owned(),
+        namespace => format!("in namespace {namespace}"),
+    };
+    Some(format!("it does not exist, and the client cannot create {resource} {place}"))
 }
 
 /// Server-side apply of an undeclared field fails with HTTP 500 without a reason, whatever `fieldValidation` says. Only

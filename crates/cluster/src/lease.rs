@@ -98,6 +98,8 @@ struct State {
     renewed: Option<Instant>,
     /// The holder of the Lease, if it is another process.
     other: Option<Holder>,
+    /// Which right was missing when this process last asked for the Lease, as a sentence.
+    denied: Option<String>,
 }
 
 /// The last state of the Lease, and when this process first saw it.
@@ -161,7 +163,7 @@ impl Leadership {
         drop(sender);
         // A year is longer than any such process lives.
         let until = Some(Instant::now() + Duration::from_secs(365 * 24 * 3600));
-        Leadership { state: Arc::new(RwLock::new(State { until, renewed: None, other: None })), changes }
+        Leadership { state: Arc::new(RwLock::new(State { until, ..State::default() })), changes }
     }
 
     /// Whether a write may start now.
@@ -177,6 +179,11 @@ impl Leadership {
     /// The holder of the Lease, if it is another process.
     pub fn other_holder(&self) -> Option<Holder> {
         self.state.read().other.clone()
+    }
+
+    /// Which right this process lacks to hold the Lease, as a sentence; `None` if it last had it.
+    pub fn denial(&self) -> Option<String> {
+        self.state.read().denied.clone()
     }
 
     /// Waits until this process leads. Never returns if the elector ends before.
@@ -259,7 +266,12 @@ impl Elector {
     /// Reads the Lease once and acts on it.
     async fn step(&mut self) {
         let began = Instant::now();
-        match tokio::time::timeout(self.options.timing.renew_deadline / 4, self.look(began)).await {
+        let looked = tokio::time::timeout(self.options.timing.renew_deadline / 4, self.look(began)).await;
+        self.state.write().denied = match &looked {
+            Ok(Err(error @ Error::Forbidden { .. })) => Some(error.to_string()),
+            Ok(_) | Err(_) => None,
+        };
+        match looked {
             Ok(Ok(())) => {}
             // Another process was faster, which is not a failure: the next read shows it.
             Ok(Err(Error::Changed { .. } | Error::Exists { .. })) => {}

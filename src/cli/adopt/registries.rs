@@ -43,8 +43,9 @@ pub(super) struct Registries {
     /// [default: none]
     #[arg(long = "oci-registry-token-hosts", value_name = "HOSTS", value_delimiter = ',')]
     token_hosts: Vec<String>,
-    /// Skip the registries, for example because they cannot be reached; then it is not known whether they have modules
-    /// that are not installed yet [default: off]
+    /// Skip the registries that options name, for example because they cannot be reached from here: they are asked
+    /// neither for a module that is installed from them, nor for versions that runtimes are to get. Both are notes
+    /// then. What is installed from a registry that no option names blocks [default: off]
     #[arg(long)]
     no_registries: bool,
 }

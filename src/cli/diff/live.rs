@@ -313,10 +313,10 @@ fn subject(loaded: &Loaded) -> Subject {
     }
 }
 
-/// The report if the control plane cannot be read. It contains only that error. Fails with it if it does not answer and
-/// only people read the result: as of every command, that is one sentence.
+/// The report if the control plane cannot be read. It contains only that error. Fails with it if it does not answer, or
+/// rejects the credentials, and only people read the result: as of every command, that is one sentence.
 fn unreachable(subject: Subject, shared: &Shared, error: Error, is_text: bool) -> anyhow::Result<Compared> {
-    if is_text && control_plane::is_not_reached(&error) {
+    if is_text && control_plane::is_of_all(&error) {
         return Err(error.into());
     }
     let unreached = Unreached { target: "kcp".to_owned(), message: shared.scrub(&control_plane::said(&error)) };

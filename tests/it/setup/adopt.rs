@@ -15,7 +15,10 @@ use super::{DEPLOYMENTS, KcpLandscape, NAMESPACE, api_version, object, resources
 use crate::{
     harness,
     stage::{USER, scenarios},
-    take_over::cut,
+    take_over::{
+        cut, definition_of,
+        rights::{Rights, Users, succeeded},
+    },
 };
 
 scenarios! {
@@ -457,6 +460,63 @@ async fn row_10_an_installation_of_kcp_operator_is_taken_over_on_a_real_api_serv
     assert_eq!(code, Some(0), "{text}");
     landscape.until("Deployment", "cache-cache-server", "it restarts", has_digest).await;
     is_of_tidegate(&landscape.objects().await, "cache-cache-server");
+
+    landscape.stage.kill().await;
+    works_with_the_documented_rights_and_names_the_one_that_it_lacks(&landscape).await;
+}
+
+/// The rights of `deploy/adopt/kcp.yaml`, of which each is needed. The landscape was taken over, and no daemon runs.
+async fn works_with_the_documented_rights_and_names_the_one_that_it_lacks(landscape: &KcpLandscape) {
+    const COMPILED: [(&str, &str); 5] = [
+        ("CompiledCacheServer", "compiledcacheservers"),
+        ("CompiledFrontProxy", "compiledfrontproxies"),
+        ("CompiledRootShard", "compiledrootshards"),
+        ("CompiledShard", "compiledshards"),
+        ("CompiledVirtualWorkspace", "compiledvirtualworkspaces"),
+    ];
+    let compiled = COMPILED.map(|(kind, plural)| definition_of("deploy.operator.kcp.io", "v1alpha1", kind, plural));
+    harness::install_crds(&landscape.client, &compiled).await;
+    let declared = json!({"metadata": {
+        "labels": {"tidegate.dev/source": "kcp-system.landscape"},
+        "annotations": {"tidegate.dev/source": "kcp-system/landscape"},
+    }});
+    landscape.merge("CacheServer", "cache", None, declared).await;
+    let (users, rights) = (Users::new(), Rights::of(&["kcp.yaml"]));
+    users.fails_without(&landscape.stage, &rights, &rights.positions("list", &["*"]), &["adopt", "kcp"]).await;
+
+    let all = landscape.objects().await;
+    let of_tidegate = |wanted: &str| {
+        // Those of cert-manager are not created anew.
+        let is_rendered = |name: &str, object: &Value| {
+            wanted != "Secret" || (name.ends_with("kubeconfig") && object["type"] != "kubernetes.io/tls")
+        };
+        let mut found = all.iter().filter(|((kind, name), object)| kind == wanted && is_rendered(name, object));
+        found.find(|(_, object)| object["metadata"]["labels"]["tidegate.dev/setup"].is_string()).expect(wanted).0
+    };
+    let root = landscape.read("RootShard", "main").await.expect("it is there");
+    let owner = json!({
+        "apiVersion": "operator.kcp.io/v1alpha1", "kind": "RootShard", "name": "main", "uid": root["metadata"]["uid"],
+    });
+    let take = ["adopt", "kcp", "--yes"];
+    let mut kinds = 0;
+    for position in rights.positions("patch", &["*"]) {
+        let (_, plural) = rights.words(position);
+        let (kind, name) = KINDS
+            .into_iter()
+            .find(|kind| plural == format!("{}s", kind.to_lowercase()))
+            .map(of_tidegate)
+            .expect(plural);
+        landscape.merge(kind, name, None, json!({"metadata": {"ownerReferences": [owner]}})).await;
+        users.fails_without(&landscape.stage, &rights, &[position], &take).await;
+        kinds += 1;
+    }
+    assert_eq!(kinds, KINDS.len());
+    for (plural, kind) in [("secrets", "Secret"), ("configmaps", "ConfigMap")] {
+        landscape.delete(kind, &of_tidegate(kind).1).await;
+        users.fails_without(&landscape.stage, &rights, &rights.positions("create", &[plural]), &take).await;
+    }
+    let text = succeeded(users.run(&landscape.stage, &rights, None, &take).await);
+    assert!(text.contains("ready   all objects belong to Tidegate\n"), "{text}");
 }
 
 async fn a_take_over_of_kcp_landscapes_may_be_killed_anywhere() {

@@ -27,20 +27,25 @@ use crate::{
 };
 
 /// Roles and their bindings, as files of `deploy/adopt` have them.
-struct Rights {
+pub(crate) struct Rights {
     /// Kind, name and namespace of each role.
     roles: Vec<(String, String, Option<String>)>,
     /// Each rule with one verb on one kind, and the position of its role.
     rules: Vec<(usize, Value)>,
 }
 
+/// Users who run commands. Each is new.
+pub(crate) struct Users {
+    /// For kubeconfigs and exports.
+    folder: Folder,
+    /// How many there are.
+    count: AtomicUsize,
+}
+
 /// A landscape of Lifecycle Manager on real API servers.
 struct Place {
     stage: Stage,
-    /// For kubeconfigs and exports.
-    folder: Folder,
-    /// How many users there are.
-    users: AtomicUsize,
+    users: Users,
 }
 
 /// Commands at a time, where they only read.
@@ -62,7 +67,7 @@ const MARKED: [(&str, &str); 7] = [
 
 impl Rights {
     /// The roles of these files.
-    fn of(files: &[&str]) -> Rights {
+    pub(crate) fn of(files: &[&str]) -> Rights {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/adopt");
         let text = |file: &&str| std::fs::read_to_string(folder.join(file)).expect("a file");
         let objects: Vec<Value> = files.iter().flat_map(|file| deploy::documents(&text(file))).collect();
@@ -98,7 +103,7 @@ impl Rights {
     }
 
     /// The positions of the rules with this verb on kinds with these plurals; `*` is any.
-    fn positions(&self, verb: &str, plurals: &[&str]) -> Vec<usize> {
+    pub(crate) fn positions(&self, verb: &str, plurals: &[&str]) -> Vec<usize> {
         let is_meant = |rule: &Value| {
             (verb == "*" || rule["verbs"][0] == verb)
                 && (plurals == ["*"] || plurals.iter().any(|plural| rule["resources"][0] == **plural))
@@ -107,7 +112,7 @@ impl Rights {
     }
 
     /// The verb and the kind of a rule.
-    fn words(&self, position: usize) -> (&str, &str) {
+    pub(crate) fn words(&self, position: usize) -> (&str, &str) {
         let rule = &self.rules[position].1;
         (rule["verbs"][0].as_str().expect("a verb"), rule["resources"][0].as_str().expect("a kind"))
     }
@@ -140,6 +145,47 @@ impl Rights {
             }
         }
         deploy::until_granted(&stage.kcp, user, &granted).await;
+    }
+}
+
+// === impl Users ===
+
+impl Users {
+    pub(crate) fn new() -> Users {
+        Users { folder: harness::folder(), count: AtomicUsize::new(0) }
+    }
+
+    /// Runs a command as a new user who has all rules but one. Returns what it says, and its exit code.
+    pub(crate) async fn run(
+        &self,
+        stage: &Stage,
+        rights: &Rights,
+        without: Option<usize>,
+        arguments: &[&str],
+    ) -> (String, i32) {
+        let user = format!("user-{}", self.count.fetch_add(1, Ordering::Relaxed));
+        rights.grant(stage, &user, without).await;
+        self.run_as(stage, &user, arguments).await
+    }
+
+    async fn run_as(&self, stage: &Stage, user: &str, arguments: &[&str]) -> (String, i32) {
+        let kubeconfig = self.folder.path().join(format!("{user}.kubeconfig"));
+        std::fs::write(&kubeconfig, stage.landscape.kcp.kubeconfig_of(user, None).text()).expect("a file");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(arguments).arg("--kubeconfig").arg(&kubeconfig).stdin(Stdio::null()).kill_on_drop(true);
+        let output = command.output().await.expect("the program starts");
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (text, output.status.code().expect("an exit code"))
+    }
+
+    /// Without one of these rules, the command fails with a sentence that names it.
+    pub(crate) async fn fails_without(&self, stage: &Stage, rights: &Rights, positions: &[usize], arguments: &[&str]) {
+        assert!(!positions.is_empty());
+        let checks = stream::iter(positions).map(async |position| {
+            let (text, code) = self.run(stage, rights, Some(*position), arguments).await;
+            assert_named(rights, *position, &text, code);
+        });
+        checks.buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
     }
 }
 
@@ -186,38 +232,21 @@ impl Place {
             });
             apply(&stage.kcp, &other).await;
         }
-        Place { stage, folder: harness::folder(), users: AtomicUsize::new(0) }
+        Place { stage, users: Users::new() }
     }
 
     fn path(&self) -> String {
         self.stage.repository.path().to_string_lossy().into_owned()
     }
 
-    /// Runs a command as a new user who has all rules but one. Returns what it says, and its exit code.
+    /// As [`Users::run`].
     async fn run(&self, rights: &Rights, without: Option<usize>, arguments: &[&str]) -> (String, i32) {
-        let user = format!("user-{}", self.users.fetch_add(1, Ordering::Relaxed));
-        rights.grant(&self.stage, &user, without).await;
-        self.run_as(&user, arguments).await
+        self.users.run(&self.stage, rights, without, arguments).await
     }
 
-    async fn run_as(&self, user: &str, arguments: &[&str]) -> (String, i32) {
-        let kubeconfig = self.folder.path().join(format!("{user}.kubeconfig"));
-        std::fs::write(&kubeconfig, self.stage.landscape.kcp.kubeconfig_of(user, None).text()).expect("a file");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        command.args(arguments).arg("--kubeconfig").arg(&kubeconfig).stdin(Stdio::null()).kill_on_drop(true);
-        let output = command.output().await.expect("the program starts");
-        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        (text, output.status.code().expect("an exit code"))
-    }
-
-    /// Without one of these rules, the command fails with a sentence that names it.
+    /// As [`Users::fails_without`].
     async fn fails_without(&self, rights: &Rights, positions: &[usize], arguments: &[&str]) {
-        assert!(!positions.is_empty());
-        let checks = stream::iter(positions).map(async |position| {
-            let (text, code) = self.run(rights, Some(*position), arguments).await;
-            assert_named(rights, *position, &text, code);
-        });
-        checks.buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+        self.users.fails_without(&self.stage, rights, positions, arguments).await;
     }
 
     /// Everything is as Lifecycle Manager and the client from before left it.
@@ -264,7 +293,7 @@ fn of_kyma(kind: &str, name: &str) -> Value {
 }
 
 #[track_caller]
-fn succeeded((text, code): (String, i32)) -> String {
+pub(crate) fn succeeded((text, code): (String, i32)) -> String {
     assert!(code == 0 && !text.contains("forbidden"), "exit code {code}, {text}");
     text
 }
@@ -301,7 +330,7 @@ async fn each_command_works_with_the_documented_rights_and_names_the_one_that_it
 
 async fn exports(place: &Place) {
     let rights = Rights::of(&["export.yaml"]);
-    let into = |name: &str| place.folder.path().join(name).display().to_string();
+    let into = |name: &str| place.users.folder.path().join(name).display().to_string();
     place.fails_without(&rights, &rights.positions("*", &["*"]), &["export", "--as-git", &into("nothing")]).await;
     assert!(!Path::new(&into("nothing")).exists());
     // Templates with their objects in git are not exported, and that is not about rights.
@@ -482,7 +511,7 @@ async fn reads_again(place: &Place, rights: &Rights, objects: &[(&str, Value)]) 
         };
         let asked = async {
             loop {
-                let (text, code) = place.run_as(&user, &["adopt", "release", "--yes"]).await;
+                let (text, code) = place.users.run_as(stage, &user, &["adopt", "release", "--yes"]).await;
                 if code != 0 {
                     return (text, code);
                 }

@@ -102,6 +102,12 @@ fn of_a_secret_only_reason_and_fields_and_a_missing_permission_are_said() {
                 namespace \"a\"";
     let error = read("Secret", 403, &status(text, "Forbidden", &json!({})));
     assert_eq!(error.to_string(), "Secret a/b is forbidden: user planner cannot get secrets in namespace a");
+    // So it answers an apply that would create the object.
+    let error = read("Secret", 403, &status("secrets \"b\" is forbidden: ", "Forbidden", &json!({})));
+    let expected = "Secret a/b is forbidden: it does not exist, and the client cannot create secrets in namespace a";
+    assert_eq!(error.to_string(), expected);
+    let error = read("Secret", 403, &status("secrets \"b\" is forbidden: s3cret", "Forbidden", &json!({})));
+    assert_eq!(error.to_string(), "Secret a/b is forbidden: Forbidden");
 }
 
 /// What real API servers say about a PersistentVolume, a Pod, a Job and a webhook's object.
