@@ -22,10 +22,9 @@
 //!
 //! Before the first write in a cluster, the status of the resource names the cluster, in the condition
 //! `tidegate.dev/Places`. It names it until nothing of the resource is left there. So neither a restart nor a deletion
-//! forgets a cluster that cannot be reached: the finalizer stays meanwhile. A user can give a cluster up with the
-//! annotation `tidegate.dev/forget-cluster`, or one that cannot be reached with `tidegate.dev/force-removal` on a
-//! resource that is being deleted. When a resource moves, what is in the former cluster goes once all pods in the new
-//! one are ready. Nothing counts as gone by a watch alone, which may be late: the cluster lists it.
+//! forgets a cluster that cannot be reached: the finalizer stays meanwhile. Only a user gives a cluster up, by name, with
+//! the annotation `tidegate.dev/forget-cluster`. When a resource moves, what is in the former cluster goes once all pods
+//! in the new one are ready. Nothing counts as gone by a watch alone, which may be late: the cluster lists it.
 //!
 //! A pass ends without a status while a cluster has not answered since the start. A cluster that cannot be reached
 //! delays only what belongs there.
@@ -245,7 +244,7 @@ impl SetupPass<'_> {
             match self.clear(&place).await? {
                 Gone::All => _ = placement.places.remove(&place),
                 Gone::Asked => placement.is_asked = true,
-                Gone::Not(sentence) if decide::is_forgotten(self.metadata, &place) => {
+                Gone::Unknown(sentence) if decide::is_forgotten(self.metadata, &place) => {
                     self.tell_orphans(&place, &sentence);
                     placement.places.remove(&place);
                 }
@@ -254,11 +253,7 @@ impl SetupPass<'_> {
                     placement.state = Some(Ok(sentence));
                     placement.is_clearing = true;
                 }
-                Gone::Failed(sentence) if decide::is_named(self.metadata, &place) => {
-                    self.tell_orphans(&place, &sentence);
-                    placement.places.remove(&place);
-                }
-                Gone::Not(sentence) | Gone::Failed(sentence) => {
+                Gone::Unknown(sentence) => {
                     placement.state = Some(Err(decide::unforgotten(&place, &sentence)));
                 }
             }
@@ -397,7 +392,7 @@ impl SetupPass<'_> {
         let namespace = self.key.namespace();
         let open = match decide::reach(place, namespace, self.context.stores) {
             Standing::Asked => return Ok(Gone::Asked),
-            Standing::Unusable(sentence) => return Ok(Gone::Not(sentence)),
+            Standing::Unusable(sentence) => return Ok(Gone::Unknown(sentence)),
             Standing::Usable(open) => open,
         };
         match self.clear_in(&open).await {
@@ -410,7 +405,7 @@ impl SetupPass<'_> {
             Err(Stop::Control(error)) => Err(error),
             // Its present state is deleted in the next pass.
             Err(Stop::Changed(_)) => Ok(Gone::Leaves(1)),
-            Err(Stop::Elsewhere(sentence)) => Ok(Gone::Failed(format!("cluster {}: {sentence}", open.name))),
+            Err(Stop::Elsewhere(sentence)) => Ok(Gone::Unknown(format!("cluster {}: {sentence}", open.name))),
         }
     }
 
@@ -467,15 +462,11 @@ impl SetupPass<'_> {
                 Gone::Leaves(count) => {
                     return Ok(Some(format!("{count} objects in cluster {} are being deleted", place.name)));
                 }
-                Gone::Not(sentence) if decide::is_forgotten(self.metadata, &place) => {
+                Gone::Unknown(sentence) if decide::is_forgotten(self.metadata, &place) => {
                     self.tell_orphans(&place, &sentence);
                     placement.places.remove(&place);
                 }
-                Gone::Failed(sentence) if decide::is_named(self.metadata, &place) => {
-                    self.tell_orphans(&place, &sentence);
-                    placement.places.remove(&place);
-                }
-                Gone::Not(sentence) | Gone::Failed(sentence) => {
+                Gone::Unknown(sentence) => {
                     let sentence = decide::unforgotten(&place, &sentence);
                     placement.state = Some(Err(sentence.clone()));
                     return Ok(Some(sentence));

@@ -60,10 +60,8 @@ pub(super) enum Gone {
     Asked,
     /// So many objects, which are being deleted.
     Leaves(usize),
-    /// It is not known, because the cluster cannot be used: one sentence.
-    Not(String),
-    /// It is not known, because a request failed in a cluster that can be used: one sentence.
-    Failed(String),
+    /// It is not known, because the cluster cannot be used or a request failed there: one sentence.
+    Unknown(String),
 }
 
 /// What the resources in a cluster mount.
@@ -108,16 +106,11 @@ pub(in crate::setup) fn write_places(places: &BTreeSet<Place>) -> String {
     places.iter().map(Place::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a user has given up what a cluster has of a resource.
+/// Whether a user has given up what a cluster has of a resource: by its name or UID, and nothing else. What says that
+/// a Shard may go with its workspaces says nothing about pods, which may run where nobody can see them.
 pub(super) fn is_forgotten(metadata: &ObjectMeta, place: &Place) -> bool {
-    let is_forced = landscape::annotation(metadata, annotation::FORCE_REMOVAL) == Some("true");
-    is_named(metadata, place) || (is_forced && metadata.deletion_timestamp.is_some())
-}
-
-/// Whether a user has named the cluster that is given up.
-pub(super) fn is_named(metadata: &ObjectMeta, place: &Place) -> bool {
-    let named = landscape::annotation(metadata, annotation::FORGET_CLUSTER);
-    named.is_some_and(|named| named == place.name || named == place.uid)
+    let named = landscape::annotation(metadata, annotation::FORGET_CLUSTER).unwrap_or_default();
+    named.split(',').map(str::trim).any(|named| !named.is_empty() && (named == place.name || named == place.uid))
 }
 
 /// Why objects stay in a cluster, and what to do if it does not come back.

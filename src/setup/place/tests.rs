@@ -245,9 +245,13 @@ fn r66_a_status_names_clusters_until_they_are_given_up() {
         (annotation::FORGET_CLUSTER, "eu", false, true),
         (annotation::FORGET_CLUSTER, "1-2", true, true),
         (annotation::FORGET_CLUSTER, "us", true, false),
-        (annotation::FORCE_REMOVAL, "true", true, true),
+        (annotation::FORGET_CLUSTER, "us, eu", true, true),
+        (annotation::FORGET_CLUSTER, "3-4,1-2", false, true),
+        (annotation::FORGET_CLUSTER, "", true, false),
+        (annotation::FORGET_CLUSTER, "europe", true, false),
+        // It is about the logical clusters of a Shard.
+        (annotation::FORCE_REMOVAL, "true", true, false),
         (annotation::FORCE_REMOVAL, "true", false, false),
-        (annotation::FORCE_REMOVAL, "false", true, false),
     ] {
         assert_eq!(is_forgotten(&metadata(annotation, value, is_leaving), &eu), expected, "{annotation} {value}");
     }

@@ -1,6 +1,12 @@
 //! Resources whose pods are in other clusters: further simulated servers.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
@@ -17,6 +23,7 @@ scenarios! {
     r66_pods_in_another_cluster_come_follow_their_definition_and_go,
     r66_a_cluster_that_cannot_be_used_delays_only_what_belongs_there,
     r66_a_resource_that_goes_waits_for_its_cluster_unless_it_is_given_up,
+    r66_what_changes_while_it_is_deleted_goes_all_the_same,
     r66_a_resource_moves_between_clusters_and_its_copies_stay_for_others,
     r66_two_control_planes_share_a_cluster_and_leave_each_other_alone,
     r66_secrets_that_lead_to_clusters_are_checked
@@ -303,6 +310,8 @@ async fn r66_a_resource_that_goes_waits_for_its_cluster_unless_it_is_given_up() 
         said.starts_with("False Waiting: objects stay in cluster eu (") && said.contains("tidegate.dev/forget-cluster")
     };
     landscape.until("FrontProxy", "public", "it waits", waits).await;
+    // That is about the workspaces of a Shard: its pods may run.
+    landscape.annotate("FrontProxy", "public", "tidegate.dev/force-removal", json!("true")).await;
     tokio::time::sleep(Duration::from_secs(400)).await;
     landscape.stage.kill().await;
     landscape.stage.start();
@@ -313,6 +322,7 @@ async fn r66_a_resource_that_goes_waits_for_its_cluster_unless_it_is_given_up() 
     tokio::time::sleep(Duration::from_secs(60)).await;
     landscape.until_gone("FrontProxy", "public").await;
     landscape.until_nothing_is_there(EU).await;
+    assert_eq!(landscape.lines("orphans stay in another cluster"), 0, "{}", landscape.log());
     assert!(landscape.read("Secret", "main-ca").await.is_some());
 
     // A cluster that is gone for good is given up by the user.
@@ -326,6 +336,35 @@ async fn r66_a_resource_that_goes_waits_for_its_cluster_unless_it_is_given_up() 
     landscape.until_gone("FrontProxy", "public").await;
     assert!(1 <= landscape.lines("orphans stay in another cluster"), "{}", landscape.log());
     assert!(landscape.read_there(EU, "Deployment", "public-front-proxy").await.is_some());
+}
+
+/// A 409 is no reason to leave anything behind, whatever annotations say.
+async fn r66_what_changes_while_it_is_deleted_goes_all_the_same() {
+    let landscape = KcpLandscape::with_clusters().await;
+    landscape.proxy_is_in(EU).await;
+    landscape.delete("Kubeconfig", "admin").await;
+    landscape.until_gone("Kubeconfig", "admin").await;
+    landscape.annotate("FrontProxy", "public", "tidegate.dev/force-removal", json!("true")).await;
+    landscape.annotate("FrontProxy", "public", "tidegate.dev/forget-cluster", json!("eu")).await;
+    landscape.stage.rests().await;
+    let (client, changed) = (landscape.there(EU).clone(), Arc::new(AtomicBool::new(false)));
+    let done = Arc::clone(&changed);
+    // Just before the daemon deletes it, another client changes it.
+    landscape.stage.landscape.skrs[EU].before("/deployments/public-front-proxy", async move {
+        let deployment = object("apps/v1", "Deployment", "public-front-proxy");
+        let api = harness::api_of(&client, &deployment).await.unwrap();
+        let patch = kube::api::Patch::Merge(json!({"metadata": {"annotations": {"example.org/note": "changed"}}}));
+        api.patch("public-front-proxy", &kube::api::PatchParams::default(), &patch).await.unwrap();
+        done.store(true, Ordering::Relaxed);
+    });
+    landscape.delete("FrontProxy", "public").await;
+    landscape.until_gone("FrontProxy", "public").await;
+    assert!(changed.load(Ordering::Relaxed), "it was changed before it was deleted");
+    let records = landscape.stage.landscape.skrs[EU].records();
+    let conflicts = records.iter().filter(|record| record.verb == "delete" && record.code == 409);
+    assert!(1 <= conflicts.count(), "a delete met the change");
+    landscape.until_nothing_is_there(EU).await;
+    assert_eq!(landscape.lines("orphans stay in another cluster"), 0, "{}", landscape.log());
 }
 
 async fn r66_a_resource_moves_between_clusters_and_its_copies_stay_for_others() {
