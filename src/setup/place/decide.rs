@@ -265,22 +265,26 @@ impl Users {
 // === impl Wanted ===
 
 impl Wanted {
-    /// The keys that a copy has of a Secret or ConfigMap with this content. Fails with one sentence if a volume names
-    /// the private key of a CA. Of a volume with all keys, private keys of CAs are left out, and all private keys if
-    /// the Secret belongs to a resource, `owner`, that has no such volume.
-    fn keys(&self, name: &ObjectName, content: &KnownContent, owner: Option<&str>) -> Result<Vec<String>, String> {
-        if let Some(key) = self.named.iter().find(|key| content.authorities.contains(*key)) {
-            return Err(format!(
-                "Secret {}, key `{key}`: the private key of a CA does not leave the control plane; mount `tls.crt` only",
-                name.1
-            ));
-        }
+    /// The keys that a copy has of a Secret or ConfigMap with this content: never the private key of a CA, also if a
+    /// volume names it. Of a volume with all keys, private keys are left out if the Secret belongs to a resource,
+    /// `owner`, that has no such volume.
+    fn keys(&self, content: &KnownContent, owner: Option<&str>) -> Vec<String> {
         let is_of_others = owner.is_some_and(|owner| !self.whole.contains(owner));
-        let is_left_out =
-            |key: &String| content.authorities.contains(key) || (is_of_others && content.private.contains(key));
-        let is_copied = |key: &&String| self.named.contains(*key) || (!self.whole.is_empty() && !is_left_out(key));
-        Ok(content.keys.keys().filter(is_copied).cloned().collect())
+        let is_in_whole = |key: &String| !self.whole.is_empty() && !(is_of_others && content.private.contains(key));
+        let is_wanted = |key: &String| self.named.contains(key) || is_in_whole(key);
+        let is_copied = |key: &&String| !content.authorities.contains(*key) && is_wanted(key);
+        content.keys.keys().filter(is_copied).cloned().collect()
     }
+}
+
+/// Why a resource whose volume names the private key of a CA gets no copy: one sentence; `None` if none does. Others may
+/// mount the certificate of the same Secret.
+fn refusal(mounted: &Mounted, content: &KnownContent) -> Option<String> {
+    let key = mounted.keys.iter().find(|key| content.authorities.contains(*key))?;
+    Some(format!(
+        "Secret {}, key `{key}`: the private key of a CA does not leave the control plane; mount `tls.crt` only",
+        mounted.name
+    ))
 }
 
 /// The copies of what the pods of a plan mount, with the keys for all users, and what cannot be copied. `content` and
@@ -299,11 +303,12 @@ pub(super) fn copies(
         let wanted = users.mounted.get(&name).cloned().unwrap_or_default();
         let found = content(&name);
         let owner = live(&name).and_then(|live| live.mark.clone());
-        let keys = found.as_ref().map_or(Ok(Vec::new()), |found| wanted.keys(&name, found, owner.as_deref()));
-        match keys {
-            Ok(keys) => copies.extend(copy(plan, mounted, keys, found.as_deref(), site)),
-            Err(sentence) => refused.push((name, Outcome::Unusable(sentence))),
+        if let Some(sentence) = found.as_ref().and_then(|found| refusal(&mounted, found)) {
+            refused.push((name, Outcome::Unusable(sentence)));
+            continue;
         }
+        let keys = found.as_ref().map(|found| wanted.keys(found, owner.as_deref())).unwrap_or_default();
+        copies.extend(copy(plan, mounted, keys, found.as_deref(), site));
     }
     (copies, refused)
 }

@@ -190,8 +190,8 @@ fn r66_the_private_key_of_a_ca_never_leaves_the_control_plane() {
         resources.plan(Kind::FrontProxy, &key, &KnownOfCluster::default()).expect("it exists").expect("a plan")
     };
     let whole = plan(serde_json::Value::Null);
-    let copied = |plan: &Plan, known: &Arc<KnownContent>, owner: Option<&str>| {
-        let users = Users::new([Ok(plan.clone())].into_iter());
+    let copied_for = |plan: &Plan, all: &[&Plan], known: &Arc<KnownContent>, owner: Option<&str>| {
+        let users = Users::new(all.iter().map(|&plan| Ok(plan.clone())));
         let content = |name: &ObjectName| (name.1 == "given").then(|| Arc::clone(known));
         let live = |_: &ObjectName| {
             let metadata =
@@ -203,6 +203,7 @@ fn r66_the_private_key_of_a_ca_never_leaves_the_control_plane() {
         let refused: Vec<String> = refused.into_iter().map(|(_, outcome)| format!("{outcome:?}")).collect();
         (refused.is_empty().then(|| keys_of(&copies, "given").join(" ")), refused.join(""))
     };
+    let copied = |plan: &Plan, known: &Arc<KnownContent>, owner: Option<&str>| copied_for(plan, &[plan], known, owner);
     let cases = [
         (of(&[("tls.crt", &ca), ("tls.key", &ca_key), ("ca.crt", &ca)]), "ca.crt tls.crt"),
         (of(&[("ca.crt", &ca), ("company.key", &ca_key)]), "ca.crt"),
@@ -214,6 +215,13 @@ fn r66_the_private_key_of_a_ca_never_leaves_the_control_plane() {
         assert_eq!(copied(&whole, known, None).0.as_deref(), Some(*expected));
     }
     let named = plan(json!([{"key": "tls.key", "path": "tls.key"}]));
+    // Only who names it is refused. Others get what they mount, without it.
+    let (of_whole, refused) = copied_for(&whole, &[&whole, &named], &cases[0].0, None);
+    assert_eq!((of_whole.as_deref(), refused.as_str()), (Some("ca.crt tls.crt"), ""));
+    let certificate = plan(json!([{"key": "tls.crt", "path": "tls.crt"}]));
+    let (of_certificate, refused) = copied_for(&certificate, &[&certificate, &named], &cases[0].0, None);
+    assert_eq!((of_certificate.as_deref(), refused.as_str()), (Some("tls.crt"), ""));
+    assert!(copied_for(&named, &[&certificate, &named], &cases[0].0, None).1.contains("Secret given, key `tls.key`"));
     let (keys, refused) = copied(&named, &cases[0].0, None);
     assert_eq!(keys, None);
     assert!(refused.contains("the private key of a CA does not leave the control plane"), "{refused}");
