@@ -90,15 +90,21 @@ pub(super) fn set(object: &mut Object, value: Vec<u8>) {
     data.values_mut().for_each(|entry| *entry = value.clone());
 }
 
-/// Adds the values of these keys to a copy of their Secret or ConfigMap.
-pub(super) fn copy(object: &mut Object, values: &Values, keys: &[String]) {
+/// Adds the values of these keys to a copy of their Secret or ConfigMap, and values that it has already.
+pub(super) fn copy(
+    object: &mut Object,
+    values: &Values,
+    keys: &[String],
+    kept: impl Iterator<Item = (String, Vec<u8>)>,
+) {
     let is_secret = &*object.gvk().kind == "Secret";
     let (mut data, mut binary) = (Map::new(), Map::new());
-    for (key, value) in values.iter().filter(|(key, _)| keys.contains(key)) {
-        match str::from_utf8(value) {
-            _ if is_secret => _ = data.insert(key.clone(), STANDARD.encode(value).into()),
-            Ok(text) => _ = data.insert(key.clone(), text.into()),
-            Err(_) => _ = binary.insert(key.clone(), STANDARD.encode(value).into()),
+    let copied = values.iter().filter(|(key, _)| keys.contains(key)).map(|(key, value)| (key.clone(), value.clone()));
+    for (key, value) in kept.chain(copied) {
+        match str::from_utf8(&value) {
+            _ if is_secret => _ = data.insert(key, STANDARD.encode(&value).into()),
+            Ok(text) => _ = data.insert(key, text.into()),
+            Err(_) => _ = binary.insert(key, STANDARD.encode(&value).into()),
         }
     }
     for (field, values) in [("data", data), ("binaryData", binary)].into_iter().filter(|(_, all)| !all.is_empty()) {

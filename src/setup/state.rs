@@ -183,8 +183,13 @@ pub(super) enum Origin {
     Composed(Content),
     /// The built-in CA issues them.
     Issued(Box<Request>),
-    /// The object of the same kind and name in the control plane has them. Contains the keys of the copy.
-    Copied(Vec<String>),
+    /// The object of the same kind and name in the control plane has them.
+    Copied {
+        /// The keys of the copy.
+        keys: Vec<String>,
+        /// Further keys that stay as they are if the copy has them.
+        kept: BTreeSet<String>,
+    },
 }
 
 /// Who issues the certificates of kcp landscapes.

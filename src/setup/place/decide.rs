@@ -308,15 +308,23 @@ pub(super) fn copies(
             continue;
         }
         let keys = found.as_ref().map(|found| wanted.keys(found, owner.as_deref())).unwrap_or_default();
-        copies.extend(copy(plan, mounted, keys, found.as_deref(), site));
+        // Whoever has no plan now has pods that mount what the last plan said.
+        let kept = found.as_ref().filter(|_| !users.are_all_known).map(|found| others(found, &keys));
+        copies.extend(copy(plan, mounted, (keys, kept.unwrap_or_default()), found.as_deref(), site));
     }
     (copies, refused)
+}
+
+/// The other keys of a Secret or ConfigMap that a copy may have.
+fn others(content: &KnownContent, keys: &[String]) -> BTreeSet<String> {
+    let all = content.keys.keys().filter(|key| !keys.contains(key) && !content.authorities.contains(*key));
+    all.cloned().collect()
 }
 
 fn copy(
     plan: &Plan,
     mounted: Mounted,
-    keys: Vec<String>,
+    (keys, kept): (Vec<String>, BTreeSet<String>),
     found: Option<&KnownContent>,
     site: &Site,
 ) -> Option<Desired> {
@@ -336,9 +344,11 @@ fn copy(
     }
     let nothing = Keys::new();
     let values = found.map_or(&nothing, |found| &found.keys);
-    let values: Vec<String> = keys.iter().filter_map(|key| Some(format!("{key}={}", values.get(key)?))).collect();
+    let values = keys.iter().filter_map(|key| Some(format!("{key}={}", values.get(key)?)));
+    // Once nothing is kept any more, the copy is another one.
+    let values: Vec<String> = values.chain(kept.iter().map(|key| format!("{key} stays"))).collect();
     let digest = Digest::of_bytes(format!("{}{}", object.digest(), values.join("\n")).as_bytes());
     let (name, gates) = ((kind, mounted.name.clone()), vec![Gate::Key(mounted)]);
-    let copy = Desired { name, object, digest, gates, origin: Origin::Copied(keys), replicas: None };
+    let copy = Desired { name, object, digest, gates, origin: Origin::Copied { keys, kept }, replicas: None };
     Some(labelled(&copy, site, None))
 }

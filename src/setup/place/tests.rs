@@ -5,14 +5,17 @@ use super::{
     *,
 };
 use crate::setup::{
-    content, desired,
+    content,
+    decide::{Act, Next},
+    desired,
     state::{Issuance, KnownContent, Origin, Values},
 };
 use serde_json::json;
 use tidegate_core::{
     api::{names::annotation, setup::FrontProxy, shared::ObjectMeta},
     landscape::setup::Resources,
-    plan::setup::Mounted,
+    object::Object,
+    plan::setup::{Mounted, Problem},
     template::Templates,
 };
 
@@ -51,6 +54,26 @@ fn site() -> Site {
     Site { uid: "uid-of-eu".into(), control_plane: "uid-of-kcp".into() }
 }
 
+/// What is known before anything is there.
+fn nothing() -> Known {
+    Known {
+        namespace: NAMESPACE.to_owned(),
+        mark: setup_mark(Kind::FrontProxy, "public"),
+        place: None,
+        live: LiveObjects::new(),
+        around: None,
+        verified: BTreeMap::new(),
+        wanted: BTreeSet::new(),
+        desired: Vec::new(),
+        held: BTreeMap::new(),
+        definition: None,
+        is_complete: false,
+        may_adopt: false,
+        issuance: Issuance::CertManager,
+        now: ambient::now(),
+    }
+}
+
 fn plan(kind: Kind, name: &str) -> Plan {
     let key = Key::new(NAMESPACE, name);
     resources().plan(kind, &key, &KnownOfCluster::default()).expect("it exists").expect("a plan")
@@ -77,7 +100,7 @@ fn copies_of(plan: &Plan, users: &[&Plan], contents: &BTreeMap<ObjectName, Arc<K
 
 fn keys_of<'a>(copies: &'a [Desired], name: &str) -> &'a [String] {
     let copy = copies.iter().find(|copy| copy.name.1 == name).unwrap_or_else(|| panic!("no copy {name}"));
-    let Origin::Copied(keys) = &copy.origin else { panic!("{:?}", copy.origin) };
+    let Origin::Copied { keys, .. } = &copy.origin else { panic!("{:?}", copy.origin) };
     keys
 }
 
@@ -89,20 +112,10 @@ fn r66_another_cluster_has_the_pods_and_the_control_plane_has_the_rest() {
     let (all, failures) = desired(&Templates::embedded(), &plan, &keys, Issuance::CertManager);
     assert_eq!(failures, [""; 0]);
     let mut here = Known {
-        namespace: NAMESPACE.to_owned(),
-        mark: setup_mark(Kind::FrontProxy, "public"),
-        place: None,
-        live: LiveObjects::new(),
-        around: None,
-        verified: BTreeMap::new(),
         wanted: all.iter().map(|desired| desired.name.clone()).collect(),
         desired: all.clone(),
-        held: BTreeMap::new(),
-        definition: None,
         is_complete: true,
-        may_adopt: false,
-        issuance: Issuance::CertManager,
-        now: ambient::now(),
+        ..nothing()
     };
     let there = split(&mut here);
     let kinds = |all: &[Desired]| all.iter().map(|desired| desired.name.0).collect::<BTreeSet<_>>();
@@ -140,7 +153,8 @@ fn r66_a_copy_has_the_keys_of_all_its_users_and_no_others() {
     let copy = alone.iter().find(|copy| copy.name.1 == "main-public-server").expect("its certificate");
     let mut object = copy.object.clone();
     let values = ["tls.crt", "tls.key", "more.key"].map(|key| (key.to_owned(), b"value".to_vec()));
-    content::copy(&mut object, &values.into_iter().collect(), keys_of(&alone, "main-public-server"));
+    let keys = keys_of(&alone, "main-public-server");
+    content::copy(&mut object, &values.into_iter().collect(), keys, std::iter::empty());
     assert_eq!(object.value()["data"].as_object().expect("data").keys().collect::<Vec<_>>(), ["tls.crt", "tls.key"]);
     assert_eq!(object.label(label::SETUP), Some(COPY));
     assert_eq!(object.label(label::OWNER), None, "it belongs to all who mount it");
@@ -156,6 +170,69 @@ fn r66_a_copy_has_the_keys_of_all_its_users_and_no_others() {
     for copy in common {
         assert_eq!(digest(&of_proxy, &copy.name.1), digest(&of_shard, &copy.name.1), "{}", copy.name.1);
     }
+}
+
+/// Row 66: while the definition of one of its users is broken, a copy loses no key. It gets no further one either.
+#[test]
+fn r66_a_copy_keeps_what_it_has_while_one_of_its_users_has_no_plan() {
+    let (proxy, shard) = (plan(Kind::FrontProxy, "public"), plan(Kind::Shard, "eu"));
+    let contents = contents(&[&proxy, &shard]);
+    let content = |name: &ObjectName| contents.get(name).cloned();
+    let problem = || Problem {
+        severity: tidegate_core::diagnostic::Severity::Error,
+        kind: Kind::Shard,
+        key: Key::new(NAMESPACE, "eu"),
+        field: "spec",
+        message: "it is broken".to_owned(),
+        hint: "mend it".to_owned(),
+        missing: None,
+    };
+    let of = |users: Vec<Result<Plan, Problem>>| {
+        let (copies, refused) = copies(&proxy, &Users::new(users.into_iter()), &site(), &content, &|_| None);
+        assert!(refused.is_empty(), "{refused:?}");
+        copies.into_iter().find(|copy| copy.name.1 == "main-public-server").expect("its certificate")
+    };
+    let (whole, broken) = (of(vec![Ok(proxy.clone())]), of(vec![Ok(proxy.clone()), Err(problem())]));
+    assert_ne!(whole.digest, broken.digest, "the copy is compared again once the definition is mended");
+    let name = whole.name.clone();
+    let bytes = |values: &[(&str, &str)]| -> Values {
+        values.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect()
+    };
+    let secret = |values: &[(&str, &str)]| {
+        let metadata = json!({"name": name.1, "namespace": NAMESPACE,
+            "labels": {label::SETUP: COPY, label::CONTROL_PLANE: "uid-of-kcp"}});
+        let mut object = Object::new(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})).unwrap();
+        let keys: Vec<String> = values.iter().map(|(key, _)| (*key).to_owned()).collect();
+        content::copy(&mut object, &bytes(values), &keys, std::iter::empty());
+        object
+    };
+    let applied = |desired: &Desired, there: &[(&str, &str)]| {
+        let found = secret(there);
+        let live = serde_json::from_value(found.value().clone()).expect("an object");
+        let live = LiveObject { digest: Some("former".into()), ..LiveObject::from_metadata(ObjectKind::Secret, live) };
+        let known = Known {
+            mark: COPY.to_owned(),
+            place: Some(site()),
+            live: LiveObjects::from([(name.clone(), Arc::new(live))]),
+            wanted: BTreeSet::from([name.clone()]),
+            desired: vec![desired.clone()],
+            is_complete: false,
+            ..nothing()
+        };
+        let mut observed = Observed::default();
+        observed.keys.insert(name.clone(), contents[&name].keys.clone());
+        let values = [("tls.crt", "new"), ("tls.key", "new"), ("more.key", "hidden")];
+        observed.values.insert(name.clone(), bytes(&values));
+        observed.found.insert(name.clone(), Some(found));
+        let next = crate::setup::decide::next(&known, &observed);
+        let Next::Do(Act::Apply(_, object, _, _)) = next else { panic!("{next:?}") };
+        let values = content::values(&object).into_iter();
+        values.map(|(key, value)| format!("{key}={}", String::from_utf8_lossy(&value))).collect::<Vec<_>>().join(" ")
+    };
+    let there = [("tls.crt", "old"), ("tls.key", "old"), ("more.key", "old"), ("junk", "old")];
+    assert_eq!(applied(&whole, &there), "tls.crt=new tls.key=new");
+    assert_eq!(applied(&broken, &there), "more.key=old tls.crt=new tls.key=new", "a key of the Secret stays");
+    assert_eq!(applied(&broken, &there[..2]), "tls.crt=new tls.key=new", "and none comes");
 }
 
 fn authority(name: &str) -> (rcgen::CertificateParams, rcgen::KeyPair, String) {
