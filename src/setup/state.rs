@@ -152,6 +152,8 @@ pub(super) struct KnownContent {
     pub(super) private: BTreeSet<String>,
     /// Those of them whose private key is that of a CA.
     pub(super) authorities: BTreeSet<String>,
+    /// Those that may have the private key of a CA: nothing that can be read says whose it is.
+    pub(super) unclear: BTreeSet<String>,
 }
 
 /// The values of a Secret or ConfigMap, by key. They do not outlive the pass that read them.

@@ -266,11 +266,13 @@ impl Users {
 
 impl Wanted {
     /// The keys that a copy has of a Secret or ConfigMap with this content: never the private key of a CA, also if a
-    /// volume names it. Of a volume with all keys, private keys are left out if the Secret belongs to a resource,
-    /// `owner`, that has no such volume.
+    /// volume names it. Of a volume with all keys, what may be one is left out, and private keys are if the Secret
+    /// belongs to a resource, `owner`, that has no such volume.
     fn keys(&self, content: &KnownContent, owner: Option<&str>) -> Vec<String> {
         let is_of_others = owner.is_some_and(|owner| !self.whole.contains(owner));
-        let is_in_whole = |key: &String| !self.whole.is_empty() && !(is_of_others && content.private.contains(key));
+        let is_left_out =
+            |key: &String| content.unclear.contains(key) || (is_of_others && content.private.contains(key));
+        let is_in_whole = |key: &String| !self.whole.is_empty() && !is_left_out(key);
         let is_wanted = |key: &String| self.named.contains(key) || is_in_whole(key);
         let is_copied = |key: &&String| !content.authorities.contains(*key) && is_wanted(key);
         content.keys.keys().filter(is_copied).cloned().collect()

@@ -10,6 +10,7 @@ use crate::setup::{
     desired,
     state::{Issuance, KnownContent, Origin, Values},
 };
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::json;
 use tidegate_core::{
     api::{names::annotation, setup::FrontProxy, shared::ObjectMeta},
@@ -253,6 +254,7 @@ fn r66_the_private_key_of_a_ca_never_leaves_the_control_plane() {
     let leaf = rcgen::CertificateParams::new(vec!["a.example.com".to_owned()]).expect("parameters");
     let leaf = leaf.signed_by(&leaf_key, &issuer).expect("a certificate").pem();
     let (ca_key, leaf_key) = (ca_key.serialize_pem(), leaf_key.serialize_pem());
+    let store = STANDARD.encode([0xfe, 0xed, 0xfe, 0xed, 0, 0, 0, 2]);
     let of = |values: &[(&str, &str)]| {
         let values: Values = values.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect();
         Arc::new(content::known("1", &values))
@@ -287,6 +289,8 @@ fn r66_the_private_key_of_a_ca_never_leaves_the_control_plane() {
         (of(&[("both.pem", &format!("{ca}{ca_key}")), ("note", "text")]), "note"),
         (of(&[("tls.crt", &leaf), ("tls.key", &leaf_key), ("ca.crt", &ca)]), "ca.crt tls.crt tls.key"),
         (of(&[("token", "secret")]), "token"),
+        // Nothing says whose the key in a key store is.
+        (of(&[("store", &store), ("note", "text")]), "note"),
     ];
     for (known, expected) in &cases {
         assert_eq!(copied(&whole, known, None).0.as_deref(), Some(*expected));
