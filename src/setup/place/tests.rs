@@ -254,7 +254,7 @@ fn r66_the_private_key_of_a_ca_never_leaves_the_control_plane() {
     let leaf = rcgen::CertificateParams::new(vec!["a.example.com".to_owned()]).expect("parameters");
     let leaf = leaf.signed_by(&leaf_key, &issuer).expect("a certificate").pem();
     let (ca_key, leaf_key) = (ca_key.serialize_pem(), leaf_key.serialize_pem());
-    let store = STANDARD.encode([0xfe, 0xed, 0xfe, 0xed, 0, 0, 0, 2]);
+    let store = STANDARD.encode([0xfe_u8, 0xed, 0xfe, 0xed, 0, 0, 0, 2]);
     let of = |values: &[(&str, &str)]| {
         let values: Values = values.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect();
         Arc::new(content::known("1", &values))
