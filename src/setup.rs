@@ -176,7 +176,7 @@ pub(crate) async fn report_failure(
     let (before, message) = (resources.status(kind, key), failure.error.to_string());
     let mut status = status::failed(&before, metadata.generation, failure.reason, &message, ambient::now());
     // The watch may not show yet what the pass has written of other clusters before it panicked.
-    let places = context.memory.places(kind, key);
+    let places = context.memory.places(kind, key).unwrap_or_default();
     if !places.is_empty() {
         status = status::with_places(&status, &places, metadata.generation, ambient::now());
     }
@@ -221,6 +221,10 @@ impl SetupPass<'_> {
         let SetupPass { context, resources, kind, key, metadata, .. } = *self;
         if !metadata.finalizers.iter().flatten().any(|name| name == tidegate_core::api::names::finalizer::SETUP) {
             enact::take_charge(context.kcp, self.cause, kind, key, metadata).await?;
+            // Without the finalizer, nothing was made anywhere, and its status need not say so.
+            if context.memory.places(kind, key).is_none() {
+                context.memory.set_places(kind, key, place::read_places(&resources.status(kind, key)));
+            }
         }
         let mut observed = Observed::default();
         let chained = self.chained(&mut observed).await?;

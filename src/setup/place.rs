@@ -22,7 +22,8 @@
 //!
 //! Before the first write in a cluster, the status of the resource names the cluster, in the condition
 //! `tidegate.dev/Places`. It names it until nothing of the resource is left there. So neither a restart nor a deletion
-//! forgets a cluster that cannot be reached: the finalizer stays meanwhile. Only a user gives a cluster up, by name, with
+//! forgets a cluster that cannot be reached: the finalizer stays meanwhile. If that status is lost or was edited, any of
+//! the clusters may have objects of the resource, and each is asked. Only a user gives a cluster up, by name, with
 //! the annotation `tidegate.dev/forget-cluster`. When a resource moves, what is in the former cluster goes once all pods
 //! in the new one are ready. Nothing counts as gone by a watch alone, which may be late: the cluster lists it.
 //!
@@ -40,7 +41,10 @@ use std::{
 
 use tidegate_cluster::{Cluster, Error};
 use tidegate_core::{
-    api::{names::label, setup::Kind},
+    api::{
+        names::{finalizer, label},
+        setup::Kind,
+    },
     name::Key,
     plan::setup::{Known as KnownOfCluster, Plan, setup_mark},
 };
@@ -48,7 +52,7 @@ use tidegate_process::ambient;
 use tokio::time::Instant;
 
 use self::decide::{COPY, Gone, Standing, Users};
-pub(super) use self::decide::{Place, write_places};
+pub(super) use self::decide::{Place, read_places, write_places};
 pub(crate) use self::follow::follow;
 use super::{
     SetupPass,
@@ -135,33 +139,45 @@ impl SetupPass<'_> {
         around
     }
 
-    /// The clusters that may have objects of the resource: by its status, or because a watch shows some.
+    /// The clusters that may have objects of the resource: by its status, or because a watch shows some. All of them if
+    /// its status is not what Tidegate wrote.
     pub(super) fn places(&self) -> BTreeSet<Place> {
-        let mut places = decide::read_places(&self.resources.status(self.kind, self.key));
-        places.extend(self.context.memory.places(self.kind, self.key));
+        let all = self.context.stores.other_clusters(self.key.namespace());
+        let mut places = self.recorded_places(self.kind, self.key, &all);
         let mark = setup_mark(self.kind, self.key.name());
-        for (name, found) in self.context.stores.other_clusters(self.key.namespace()) {
+        for (name, found) in all {
             if let Some(open) = decide::open(&name, found)
                 && open.objects.values().any(|live| self.is_own(live, &mark))
-                && !places.iter().any(|place| place.uid == *open.site.uid)
             {
-                places.insert(Place { name, uid: open.site.uid.to_string() });
+                decide::add_places(&mut places, [Place { name, uid: open.site.uid.to_string() }]);
             }
         }
         places
     }
 
+    /// The clusters that may have objects of a resource by its status, or all of them if that is not what Tidegate
+    /// wrote. A resource without the finalizer has none anywhere.
+    fn recorded_places(&self, kind: Kind, key: &Key, all: &[(String, OtherCluster)]) -> BTreeSet<Place> {
+        let SetupPass { context, resources, .. } = *self;
+        let (status, known) = (resources.status(kind, key), context.memory.places(kind, key));
+        let mut finalizers =
+            resources.metadata(kind, key).into_iter().flat_map(|found| found.finalizers.iter().flatten());
+        let is_taken = finalizers.any(|name| name == finalizer::SETUP);
+        let is_lost = is_taken && known.is_none() && kind != Kind::Kubeconfig && decide::is_lost(&status);
+        // Its name may have changed since the status that the watch shows.
+        let mut places = BTreeSet::new();
+        decide::add_places(&mut places, known.into_iter().flatten());
+        decide::add_places(&mut places, decide::read_places(&status));
+        if is_lost {
+            decide::add_places(&mut places, decide::possible_places(all, resources.cluster_of(kind, key)));
+        }
+        places
+    }
+
     /// Whether a cluster that may have objects of a resource, by its status, has not listed them.
-    pub(super) fn is_anywhere_unlisted<'o>(
-        &self,
-        kind: Kind,
-        key: &Key,
-        others: impl Iterator<Item = &'o OtherCluster>,
-    ) -> bool {
-        let mut places = decide::read_places(&self.resources.status(kind, key));
-        places.extend(self.context.memory.places(kind, key));
-        let listed: BTreeSet<&str> = others.filter_map(decide::listed).collect();
-        places.iter().any(|place| !listed.contains(place.uid.as_str()))
+    pub(super) fn is_anywhere_unlisted(&self, kind: Kind, key: &Key, all: &[(String, OtherCluster)]) -> bool {
+        let listed: BTreeSet<&str> = all.iter().filter_map(|(_, found)| decide::listed(found)).collect();
+        self.recorded_places(kind, key, all).iter().any(|place| !listed.contains(place.uid.as_str()))
     }
 
     /// What another cluster shall have of the resource, beside copies; `None` if the control plane has everything.
@@ -263,13 +279,16 @@ impl SetupPass<'_> {
 
     /// Names a cluster in the status before the first write there.
     async fn settle_in(&self, open: &Open, places: &mut BTreeSet<Place>) -> Result<(), Error> {
+        let SetupPass { context, resources, kind, key, metadata, cause, .. } = *self;
         let place = Place { name: open.name.clone(), uid: open.site.uid.to_string() };
-        if places.contains(&place) {
+        let known = context.memory.places(kind, key).unwrap_or_default();
+        let is_recorded = known.contains(&place) || decide::read_places(&resources.status(kind, key)).contains(&place);
+        // It may have another name now, or have said only now which one it is.
+        places.retain(|known| known.uid != place.uid && (known.uid != decide::UNKNOWN || known.name != place.name));
+        places.insert(place);
+        if is_recorded {
             return Ok(());
         }
-        places.retain(|known| known.uid != place.uid);
-        places.insert(place);
-        let SetupPass { context, resources, kind, key, metadata, cause, .. } = *self;
         let status =
             super::status::with_places(&resources.status(kind, key), places, metadata.generation, ambient::now());
         enact::report(context.kcp, cause, kind, key, &status).await?;

@@ -12,7 +12,10 @@ use tidegate_core::{
         names::{annotation, label},
         shared::{Condition, ObjectMeta},
     },
-    conditions::{self, setup::PLACES},
+    conditions::{
+        self,
+        setup::{CLUSTER, PLACES, VALID},
+    },
     landscape,
     object::{Digest, Object},
     plan::setup::{Gate, Mounted, Plan, Problem, setup_mark},
@@ -38,9 +41,12 @@ pub(super) const CONFIG: &str = "config";
 pub(in crate::setup) struct Place {
     /// Its name in annotations.
     pub(in crate::setup) name: String,
-    /// The UID of its namespace `kube-system`.
+    /// The UID of its namespace `kube-system`, or [`UNKNOWN`].
     pub(in crate::setup) uid: String,
 }
+
+/// Instead of the UID of a cluster that has not said it since the record of clusters was lost. Then its name counts.
+pub(super) const UNKNOWN: &str = "unknown";
 
 /// Whether a cluster can be used now.
 pub(super) enum Standing {
@@ -90,15 +96,63 @@ impl fmt::Display for Place {
     }
 }
 
-/// The clusters that a status names.
-pub(in crate::setup) fn read_places(status: &Value) -> BTreeSet<Place> {
-    let all: Vec<Condition> = serde_json::from_value(status["conditions"].clone()).unwrap_or_default();
-    let text = conditions::message(&all, PLACES).unwrap_or_default();
-    let place = |text: &str| {
+impl Place {
+    fn read(text: &str) -> Option<Place> {
         let (name, uid) = text.strip_suffix(')')?.split_once(" (")?;
         Some(Place { name: name.to_owned(), uid: uid.to_owned() })
+    }
+
+    /// Whether both are one cluster, whatever its name.
+    pub(super) fn is_same(&self, other: &Place) -> bool {
+        self.uid == other.uid && (self.uid != UNKNOWN || self.name == other.name)
+    }
+}
+
+fn conditions_of(status: &Value) -> Vec<Condition> {
+    serde_json::from_value(status["conditions"].clone()).unwrap_or_default()
+}
+
+/// The clusters that a status names.
+pub(in crate::setup) fn read_places(status: &Value) -> BTreeSet<Place> {
+    let all = conditions_of(status);
+    conditions::message(&all, PLACES).unwrap_or_default().split(", ").filter_map(Place::read).collect()
+}
+
+/// Whether a status is not one that Tidegate wrote: it is gone, or others have edited the clusters that it names. Then
+/// it does not tell where objects of the resource are.
+pub(super) fn is_lost(status: &Value) -> bool {
+    let all = conditions_of(status);
+    match conditions::find(&all, PLACES) {
+        Some(_) => {
+            let text = conditions::message(&all, PLACES).unwrap_or_default();
+            text.split(", ").any(|text| Place::read(text).is_none())
+        }
+        // The first is in each status, and the second is true only if the clusters are named as well.
+        None => conditions::find(&all, VALID).is_none() || conditions::is_true(&all, CLUSTER),
+    }
+}
+
+/// Adds clusters that are not known yet.
+pub(super) fn add_places(known: &mut BTreeSet<Place>, more: impl IntoIterator<Item = Place>) {
+    for place in more {
+        if !known.iter().any(|known| known.is_same(&place)) {
+            known.insert(place);
+        }
+    }
+}
+
+/// The clusters that may have objects of a resource if nothing is known of it: all to which Secrets of its namespace
+/// lead, and the one that it asks for.
+pub(super) fn possible_places(all: &[(String, OtherCluster)], wanted: Option<&str>) -> BTreeSet<Place> {
+    let uid = |found: &OtherCluster| match &found.identity {
+        Identity::Known { uid, .. } => uid.to_string(),
+        Identity::Asked | Identity::Refused(_) => UNKNOWN.to_owned(),
     };
-    text.split(", ").filter_map(place).collect()
+    let mut places = BTreeSet::new();
+    add_places(&mut places, all.iter().map(|(name, found)| Place { name: name.clone(), uid: uid(found) }));
+    let wanted = wanted.filter(|wanted| all.iter().all(|(name, _)| name != wanted));
+    add_places(&mut places, wanted.map(|wanted| Place { name: wanted.to_owned(), uid: UNKNOWN.to_owned() }));
+    places
 }
 
 /// The same as text.
@@ -115,6 +169,15 @@ pub(super) fn is_forgotten(metadata: &ObjectMeta, place: &Place) -> bool {
 
 /// Why objects stay in a cluster, and what to do if it does not come back.
 pub(super) fn unforgotten(place: &Place, sentence: &str) -> String {
+    if place.uid == UNKNOWN {
+        return format!(
+            "the status did not say which clusters have objects of it, and cluster {} may have some: {sentence}; if it \
+             has none, or is gone for good, set the annotation `{}: {}`",
+            place.name,
+            annotation::FORGET_CLUSTER,
+            place.name
+        );
+    }
     format!(
         "objects stay in cluster {place}: {sentence}; if it is gone for good, set the annotation `{}: {}`",
         annotation::FORGET_CLUSTER,
@@ -190,7 +253,7 @@ fn reach_in(place: &Place, all: Vec<(String, OtherCluster)>) -> Standing {
     let mut of_name = None;
     let mut is_asked = false;
     for (name, found) in all {
-        if is_it(&found) {
+        if is_it(&found) || (place.uid == UNKNOWN && name == place.name) {
             return judge(&name, found);
         }
         is_asked |= matches!(found.identity, Identity::Asked) && found.outage.is_none();

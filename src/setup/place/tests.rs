@@ -1,7 +1,9 @@
 use std::collections::BTreeMap;
 
 use super::{
-    decide::{copies, is_forgotten, labelled, read_places, split, unforgotten},
+    decide::{
+        UNKNOWN, add_places, copies, is_forgotten, is_lost, labelled, possible_places, read_places, split, unforgotten,
+    },
     *,
 };
 use crate::setup::{
@@ -314,6 +316,62 @@ fn r66_the_private_key_of_a_ca_never_leaves_the_control_plane() {
     // Nor does that of another resource with such a volume.
     assert_eq!(copied(&whole, &cases[3].0, Some("shard.eu")).0.as_deref(), Some("ca.crt tls.crt"));
     assert_eq!(copied(&whole, &cases[3].0, Some("frontproxy.public")).0.as_deref(), Some("ca.crt tls.crt tls.key"));
+}
+
+/// Row 66: a status that Tidegate did not write does not say that no cluster has anything.
+#[test]
+fn r66_a_lost_record_is_noticed_and_then_all_clusters_count() {
+    let status = |conditions: &[(&str, &str, &str)]| {
+        let conditions: Vec<serde_json::Value> = conditions
+            .iter()
+            .map(|(type_, status, message)| {
+                json!({"type": type_, "status": status, "reason": "Any", "message": message,
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"})
+            })
+            .collect();
+        json!({ "conditions": conditions })
+    };
+    let (valid, placed) =
+        (("tidegate.dev/Valid", "True", "it is"), ("tidegate.dev/Cluster", "True", "its pods are there"));
+    let places = |status, message| ("tidegate.dev/Places", status, message);
+    for (what, status, expected) in [
+        ("gone", json!({}), true),
+        ("gone but for what others write", status(&[("Available", "True", "it is")]), true),
+        ("written, without clusters", status(&[valid]), false),
+        ("written, and its cluster is missing", status(&[valid, ("tidegate.dev/Cluster", "False", "why")]), false),
+        ("the record alone was removed", status(&[valid, placed]), true),
+        ("written", status(&[valid, placed, places("True", "eu (1-2), us (3-4)")]), false),
+        ("written before the first write there", status(&[places("True", "eu (1-2)")]), false),
+        ("edited", status(&[valid, placed, places("True", "eu (1-2), us")]), true),
+        ("emptied", status(&[valid, placed, places("True", "")]), true),
+        ("denied", status(&[valid, placed, places("False", "eu (1-2)")]), true),
+    ] {
+        assert_eq!(is_lost(&status), expected, "{what}");
+    }
+
+    let place = |name: &str, uid: &str| Place { name: name.to_owned(), uid: uid.to_owned() };
+    let unlisted = || OtherCluster {
+        identity: crate::stores::Identity::Asked,
+        outage: None,
+        unlisted: BTreeSet::new(),
+        objects: LiveObjects::new(),
+    };
+    let all = [("eu".to_owned(), unlisted()), ("us".to_owned(), unlisted())];
+    let (eu, us) = (place("eu", UNKNOWN), place("us", UNKNOWN));
+    assert_eq!(possible_places(&all, None), BTreeSet::from([eu.clone(), us.clone()]));
+    assert_eq!(possible_places(&all, Some("eu")), BTreeSet::from([eu.clone(), us]));
+    assert_eq!(possible_places(&[], Some("eu")), BTreeSet::from([eu.clone()]));
+    let waits = unforgotten(&eu, "it is silent");
+    assert!(
+        waits.starts_with("the status did not say which clusters have objects of it, and cluster eu may"),
+        "{waits}"
+    );
+    assert!(waits.ends_with("set the annotation `tidegate.dev/forget-cluster: eu`"), "{waits}");
+
+    // A cluster that was renamed is known once, by the name that is known first.
+    let mut known = BTreeSet::from([place("de", "1-2")]);
+    add_places(&mut known, [place("eu", "1-2"), place("us", "3-4"), eu.clone(), eu.clone()]);
+    assert_eq!(known, BTreeSet::from([place("de", "1-2"), eu, place("us", "3-4")]));
 }
 
 #[test]

@@ -23,6 +23,7 @@ scenarios! {
     r66_pods_in_another_cluster_come_follow_their_definition_and_go,
     r66_a_cluster_that_cannot_be_used_delays_only_what_belongs_there,
     r66_a_resource_that_goes_waits_for_its_cluster_unless_it_is_given_up,
+    r66_a_resource_whose_status_is_lost_waits_for_all_clusters,
     r66_what_changes_while_it_is_deleted_goes_all_the_same,
     r66_a_resource_moves_between_clusters_and_its_copies_stay_for_others,
     r66_two_control_planes_share_a_cluster_and_leave_each_other_alone,
@@ -336,6 +337,34 @@ async fn r66_a_resource_that_goes_waits_for_its_cluster_unless_it_is_given_up() 
     landscape.until_gone("FrontProxy", "public").await;
     assert!(1 <= landscape.lines("orphans stay in another cluster"), "{}", landscape.log());
     assert!(landscape.read_there(EU, "Deployment", "public-front-proxy").await.is_some());
+}
+
+/// The status of a restored backup, for example, is empty.
+async fn r66_a_resource_whose_status_is_lost_waits_for_all_clusters() {
+    let landscape = KcpLandscape::with_clusters().await;
+    landscape.proxy_is_in(EU).await;
+    landscape.delete("Kubeconfig", "admin").await;
+    landscape.until_gone("Kubeconfig", "admin").await;
+    landscape.stage.kill().await;
+    landscape.stage.landscape.skrs[EU].stop().await;
+    let nothing = json!({"status": {"conditions": null, "phase": null}});
+    landscape.merge("FrontProxy", "public", Some("status"), nothing).await;
+    landscape.stage.start();
+    let is_noted = |found: &Value| condition(found, "tidegate.dev/Places").contains("eu (unknown)");
+    landscape.until("FrontProxy", "public", "any cluster may have something", is_noted).await;
+    // It is in the status again, so it is not lost with the next process either.
+    landscape.stage.kill().await;
+    landscape.stage.start();
+    landscape.delete("FrontProxy", "public").await;
+    let waits = |found: &Value| condition(found, "tidegate.dev/Deletion").contains("cluster eu may have some: ");
+    landscape.until("FrontProxy", "public", "it waits", waits).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(landscape.read("FrontProxy", "public").await.is_some(), "its finalizer stays");
+    landscape.stage.landscape.skrs[EU].start_again().await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    landscape.until_gone("FrontProxy", "public").await;
+    landscape.until_nothing_is_there(EU).await;
+    assert_eq!(landscape.lines("orphans stay in another cluster"), 0, "{}", landscape.log());
 }
 
 /// A 409 is no reason to leave anything behind, whatever annotations say.
