@@ -277,7 +277,8 @@ impl SetupPass<'_> {
         let unsaid = unsaid.map(|after| (after, Trigger::Retry));
         let mut applied = context.memory.verified(key.namespace(), known.wanted.iter()).into_values();
         // It may be gone before the watch has shown it.
-        let unseen = applied.any(|verified| !verified.is_shown).then_some((decide::UNSEEN, Trigger::Retry));
+        let is_unseen = placement.is_unseen || applied.any(|verified| !verified.is_shown);
+        let unseen = is_unseen.then_some((decide::UNSEEN, Trigger::Retry));
         let renewal = renewal(&known).map(|after| (after, Trigger::Resync));
         let trigger = match &inside.state {
             inside::State::Waits(_) => Trigger::Retry,

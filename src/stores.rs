@@ -210,8 +210,8 @@ pub(crate) struct OtherCluster {
     pub(crate) outage: Option<String>,
     /// The kinds whose objects are not listed yet.
     pub(crate) unlisted: BTreeSet<ObjectKind>,
-    /// Its objects of this control plane.
-    pub(crate) objects: LiveObjects,
+    /// Its objects of this control plane, shared with passes.
+    pub(crate) objects: Arc<LiveObjects>,
 }
 
 /// Which cluster another cluster is.
@@ -822,10 +822,11 @@ impl Stores {
         }
     }
 
-    /// Wakes the resources that are in another cluster, or that ask for it.
-    pub(crate) fn wake_placed(&self, place: &Key) {
+    /// Wakes the resources that ask for another cluster, but for one that has left it.
+    pub(crate) fn wake_placed(&self, place: &Key, left: &(setup::Kind, Key)) {
         let mut tables = self.tables();
-        let concerned = tables.placed_in(place);
+        let mut concerned = tables.placed_in(place);
+        concerned.remove(left);
         self.wake(&mut tables, &Change::SetupObject(concerned));
     }
 
@@ -844,9 +845,11 @@ impl Stores {
         let mut tables = self.tables();
         let Some(cluster) = tables.other_clusters.get_mut(place) else { return };
         let after = object.clone();
+        // A pass that looks at them keeps its own.
+        let objects = Arc::make_mut(&mut cluster.objects);
         let before = match object {
-            Some(object) => cluster.objects.insert(name.clone(), object),
-            None => cluster.objects.remove(name),
+            Some(object) => objects.insert(name.clone(), object),
+            None => objects.remove(name),
         };
         if !cluster.unlisted.is_empty() {
             return;
@@ -1535,7 +1538,7 @@ pub fn kyma_of(metadata: &ObjectMeta) -> Option<Key> {
 impl OtherCluster {
     fn asked() -> OtherCluster {
         let unlisted = ObjectKind::PLACED.into_iter().collect();
-        OtherCluster { identity: Identity::Asked, outage: None, unlisted, objects: LiveObjects::new() }
+        OtherCluster { identity: Identity::Asked, outage: None, unlisted, objects: Arc::default() }
     }
 
     /// Its state in metrics.

@@ -22,10 +22,10 @@
 //!
 //! Before the first write in a cluster, the status of the resource names the cluster, in the condition
 //! `tidegate.dev/Places`. It names it until nothing of the resource is left there. So neither a restart nor a deletion
-//! forgets a cluster that cannot be reached: the finalizer stays meanwhile. If that status is lost or was edited, any of
-//! the clusters may have objects of the resource, and each is asked. Only a user gives a cluster up, by name, with
-//! the annotation `tidegate.dev/forget-cluster`. When a resource moves, what is in the former cluster goes once all pods
-//! in the new one are ready. Nothing counts as gone by a watch alone, which may be late: the cluster lists it.
+//! forgets a cluster that cannot be reached: the finalizer stays meanwhile. If that status is lost or was edited, any
+//! of the clusters may have objects of the resource, and each is asked. Only a user gives a cluster up, by name, with
+//! the annotation `tidegate.dev/forget-cluster`. When a resource moves, what is in the former cluster goes once all
+//! pods in the new one are ready. Nothing counts as gone by a watch alone, which may be late: the cluster lists it.
 //!
 //! A pass ends without a status while a cluster has not answered since the start. A cluster that cannot be reached
 //! delays only what belongs there.
@@ -98,6 +98,8 @@ pub(super) struct Placement {
     pub(super) is_asked: bool,
     /// Whether objects in a former cluster are being deleted.
     pub(super) is_clearing: bool,
+    /// Whether its cluster has not shown all that was applied there. It may be gone before.
+    pub(super) is_unseen: bool,
 }
 
 /// A cluster that can be used.
@@ -105,7 +107,7 @@ struct Open {
     name: String,
     cluster: Arc<Cluster>,
     site: Site,
-    objects: LiveObjects,
+    objects: Arc<LiveObjects>,
 }
 
 impl From<Failed> for Stop {
@@ -207,7 +209,10 @@ impl SetupPass<'_> {
                 Standing::Usable(open) => {
                     self.settle_in(&open, &mut placement.places).await?;
                     match self.work_there(&open, plan, known, observed).await {
-                        Ok(there) => outcomes.extend(there),
+                        Ok(there) => {
+                            placement.is_unseen = self.is_unseen(&open, &there);
+                            outcomes.extend(there);
+                        }
                         Err(Stop::Control(error)) => return Err(error),
                         Err(Stop::Elsewhere(sentence) | Stop::Changed(sentence)) => {
                             let sentence = format!("cluster {name}: {sentence}");
@@ -241,7 +246,7 @@ impl SetupPass<'_> {
         }
         let live = match target {
             Some(uid) => decide::find(self.key.namespace(), uid, self.context.stores).map(|open| open.objects),
-            None => Some(here.live.clone()),
+            None => Some(Arc::new(here.live.clone())),
         };
         let is_settled = outcomes.iter().all(|(_, outcome)| matches!(outcome, Outcome::Well | Outcome::Stays));
         if !here.is_complete || !is_settled || !decide::are_up(plan, &live.unwrap_or_default()) {
@@ -324,6 +329,13 @@ impl SetupPass<'_> {
         }
         self.prune_copies(open, &users, &known).await?;
         Ok(outcomes)
+    }
+
+    /// Whether a cluster has not shown all objects that were applied there.
+    fn is_unseen(&self, open: &Open, there: &[(ObjectName, Outcome)]) -> bool {
+        let scope = state::scope(&open.site.uid, self.key.namespace());
+        let verified = self.context.memory.verified(&scope, there.iter().map(|(name, _)| name));
+        verified.values().any(|verified| !verified.is_shown)
     }
 
     /// The objects with a mark in a cluster, and those that shall be there.
@@ -417,7 +429,8 @@ impl SetupPass<'_> {
         match self.clear_in(&open).await {
             Ok(0) => {
                 // The others may have less to copy now.
-                self.context.stores.wake_placed(&Key::new(namespace, &open.name));
+                let left = (self.kind, self.key.clone());
+                self.context.stores.wake_placed(&Key::new(namespace, &open.name), &left);
                 Ok(Gone::All)
             }
             Ok(count) => Ok(Gone::Leaves(count)),

@@ -342,8 +342,8 @@ impl Wanted {
     }
 }
 
-/// Why a resource whose volume names the private key of a CA gets no copy: one sentence; `None` if none does. Others may
-/// mount the certificate of the same Secret.
+/// Why a resource whose volume names the private key of a CA gets no copy: one sentence; `None` if none does. Others
+/// may mount the certificate of the same Secret.
 fn refusal(mounted: &Mounted, content: &KnownContent) -> Option<String> {
     let key = mounted.keys.iter().find(|key| content.authorities.contains(*key))?;
     Some(format!(
