@@ -210,6 +210,8 @@ pub(crate) struct OtherCluster {
     pub(crate) outage: Option<String>,
     /// The kinds whose objects are not listed yet.
     pub(crate) unlisted: BTreeSet<ObjectKind>,
+    /// The kinds whose objects may not be listed or watched: which right is missing.
+    pub(crate) denied: BTreeMap<ObjectKind, String>,
     /// Its objects of this control plane, shared with passes.
     pub(crate) objects: Arc<LiveObjects>,
 }
@@ -763,6 +765,21 @@ impl Stores {
         self.tables().other_clusters.get(place)?.unlisted.first().copied()
     }
 
+    /// A right that is missing in another cluster, so that its objects cannot be watched: one sentence.
+    pub(crate) fn denied_elsewhere(&self, place: &Key) -> Option<String> {
+        self.tables().other_clusters.get(place)?.denied.values().next().cloned()
+    }
+
+    /// Records which right is missing to watch the objects of a kind in another cluster; `None` if none is.
+    pub(crate) fn set_denied_elsewhere(&self, place: &Key, kind: ObjectKind, why: Option<String>) {
+        let mut tables = self.tables();
+        let Some(cluster) = tables.other_clusters.get_mut(place) else { return };
+        match why {
+            Some(why) => _ = cluster.denied.insert(kind, why),
+            None => _ = cluster.denied.remove(&kind),
+        }
+    }
+
     /// How many other clusters there are, by state.
     pub(crate) fn count_other_clusters(&self) -> BTreeMap<&'static str, usize> {
         let mut counts: BTreeMap<_, _> = ["reached", "refused", "unreached"].map(|state| (state, 0)).into();
@@ -835,6 +852,7 @@ impl Stores {
         let mut tables = self.tables();
         let Some(cluster) = tables.other_clusters.get_mut(place) else { return };
         cluster.unlisted.remove(&kind);
+        cluster.denied.remove(&kind);
         if cluster.unlisted.is_empty() {
             self.wake_namespace(&mut tables, place.namespace());
         }
@@ -1538,7 +1556,8 @@ pub fn kyma_of(metadata: &ObjectMeta) -> Option<Key> {
 impl OtherCluster {
     fn asked() -> OtherCluster {
         let unlisted = ObjectKind::PLACED.into_iter().collect();
-        OtherCluster { identity: Identity::Asked, outage: None, unlisted, objects: Arc::default() }
+        let (denied, objects) = (BTreeMap::new(), Arc::default());
+        OtherCluster { identity: Identity::Asked, outage: None, unlisted, denied, objects }
     }
 
     /// Its state in metrics.

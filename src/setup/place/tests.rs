@@ -354,6 +354,7 @@ fn r66_a_lost_record_is_noticed_and_then_all_clusters_count() {
         identity: crate::stores::Identity::Asked,
         outage: None,
         unlisted: BTreeSet::new(),
+        denied: BTreeMap::new(),
         objects: Arc::default(),
     };
     let all = [("eu".to_owned(), unlisted()), ("us".to_owned(), unlisted())];

@@ -24,6 +24,7 @@ scenarios! {
     r66_a_cluster_that_cannot_be_used_delays_only_what_belongs_there,
     r66_a_resource_that_goes_waits_for_its_cluster_unless_it_is_given_up,
     r66_a_resource_whose_status_is_lost_waits_for_all_clusters,
+    r66_a_right_that_is_taken_away_later_is_said_and_asked_for_again,
     r66_what_changes_while_it_is_deleted_goes_all_the_same,
     r66_a_resource_moves_between_clusters_and_its_copies_stay_for_others,
     r66_two_control_planes_share_a_cluster_and_leave_each_other_alone,
@@ -337,6 +338,29 @@ async fn r66_a_resource_that_goes_waits_for_its_cluster_unless_it_is_given_up() 
     landscape.until_gone("FrontProxy", "public").await;
     assert!(1 <= landscape.lines("orphans stay in another cluster"), "{}", landscape.log());
     assert!(landscape.read_there(EU, "Deployment", "public-front-proxy").await.is_some());
+}
+
+async fn r66_a_right_that_is_taken_away_later_is_said_and_asked_for_again() {
+    let landscape = KcpLandscape::with_clusters().await;
+    landscape.proxy_is_in(EU).await;
+    let eu = &landscape.stage.landscape.skrs[EU];
+    eu.deny(Some("deployments"));
+    // Its watches end, and the next ones are refused.
+    eu.stop().await;
+    eu.start_again().await;
+    let is_said = says("the objects in cluster eu cannot be watched: ");
+    let found = landscape.until("FrontProxy", "public", "it is said", is_said).await;
+    let said = condition(&found, CONDITION);
+    assert!(said.starts_with("False NotReached: ") && said.contains("cannot list resource \"deployments\""), "{said}");
+    assert!(said.contains("the rights of `deploy/kcp-cluster`"), "{said}");
+    assert_eq!(found["status"]["phase"], "Running", "its pods ran when they were last seen");
+    // It is tried again, and nothing else is needed.
+    eu.deny(None);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let is_placed = |found: &Value| condition(found, CONDITION) == "True Placed: its pods are in cluster eu";
+    landscape.until("FrontProxy", "public", "it is placed", is_placed).await;
+    landscape.merge("FrontProxy", "public", None, json!({"spec": {"logging": {"level": 5}}})).await;
+    landscape.until_there(EU, "Deployment", "public-front-proxy", "it changes", has_level).await;
 }
 
 /// The status of a restored backup, for example, is empty.

@@ -47,6 +47,8 @@ pub(crate) struct Simulated {
     spoiled: Spoiled,
     /// What happens before a request of the daemon of this process.
     before: Before,
+    /// The plural of a kind whose objects the daemon of this process may not list or watch.
+    denied: Denied,
     /// The API servers below `/clusters/`, by path: to the daemon of this process, it is a kcp as well.
     workspaces: Workspaces,
 }
@@ -78,6 +80,9 @@ struct Copy {
 /// The end of the path of a request, and what happens just before the next such request arrives.
 type Before = Arc<Mutex<Option<(&'static str, BoxFuture<'static, ()>)>>>;
 
+/// The plural of a kind that may not be listed or watched.
+type Denied = Arc<Mutex<Option<&'static str>>>;
+
 /// The names of objects, each with a field and what the daemon of this process reads there, as of a server with other
 /// types.
 type Spoiled = Arc<Mutex<BTreeMap<String, (&'static str, Value)>>>;
@@ -91,6 +96,7 @@ struct Wire {
     latency: Duration,
     spoiled: Spoiled,
     before: Before,
+    denied: Denied,
     refuses: Arc<AtomicBool>,
 }
 
@@ -126,7 +132,8 @@ impl Server {
         let served = server.listen(name).await.expect("a port on loopback");
         let (runs, spoiled, before) = (watch::Sender::new(true), Spoiled::default(), Before::default());
         let (hangs, workspaces) = (watch::Sender::new(false), Workspaces::default());
-        Server::Simulated(Box::new(Simulated { served, runs, hangs, spoiled, before, workspaces }))
+        let denied = Denied::default();
+        Server::Simulated(Box::new(Simulated { served, runs, hangs, spoiled, before, denied, workspaces }))
     }
 
     #[track_caller]
@@ -320,6 +327,12 @@ impl Server {
         server.hangs.send_replace(hangs);
     }
 
+    /// From now on, a simulated one refuses the daemon of this process to list or watch the objects of a kind, given by
+    /// its plural; `None` ends that. Open watches continue.
+    pub(crate) fn deny(&self, plural: Option<&'static str>) {
+        *self.as_simulated().denied.lock().expect("a lock") = plural;
+    }
+
     /// Cuts all connections to a simulated one. From then on, it answers every request with this status, as a load
     /// balancer does that has no server left behind it; `None` ends that.
     pub(crate) async fn fail(&self, status: Option<http::StatusCode>) {
@@ -427,6 +440,7 @@ impl Copy {
             latency: LATENCY,
             spoiled: Spoiled::default(),
             before: Before::default(),
+            denied: Denied::default(),
             refuses: Arc::default(),
         }
     }
@@ -502,13 +516,21 @@ fn istio(plurals: &[&str]) -> Vec<Value> {
     wanted.map(crd).collect()
 }
 
+fn forbidden(message: &str) -> Response<Body> {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
+        "message": message, "code": 403});
+    let answer = Response::builder().status(403).header("content-type", "application/json");
+    answer.body(Body::from(status.to_string())).expect("an answer")
+}
+
 // === impl Simulated ===
 
 impl Simulated {
     fn wire(&self, latency: Duration, spoiled: &Spoiled, before: &Before) -> Wire {
         let (spoiled, before) = (Arc::clone(spoiled), Arc::clone(before));
         let (server, runs, hangs) = (self.served.server().clone(), self.runs.subscribe(), self.hangs.subscribe());
-        Wire { server, runs, hangs, latency, spoiled, before, refuses: Arc::default() }
+        let denied = Arc::clone(&self.denied);
+        Wire { server, runs, hangs, latency, spoiled, before, denied, refuses: Arc::default() }
     }
 }
 
@@ -550,10 +572,12 @@ impl Wire {
             happens.await;
         }
         if self.refuses.load(Ordering::Relaxed) {
-            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
-                "message": "access denied", "code": 403});
-            let answer = Response::builder().status(403).header("content-type", "application/json");
-            return Ok(answer.body(Body::from(status.to_string())).expect("an answer"));
+            return Ok(forbidden("access denied"));
+        }
+        let denied = self.denied.lock().expect("a lock").filter(|_| is_of_daemon);
+        if let Some(plural) = denied.filter(|plural| request.uri().path().ends_with(&format!("/{plural}"))) {
+            let right = format!("cannot list resource \"{plural}\" in API group \"\" in the namespace \"kcp-system\"");
+            return Ok(forbidden(&format!("{plural} is forbidden: User \"a\" {right}")));
         }
         let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
         let Ok(response) = service.oneshot(request).await;
