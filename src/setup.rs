@@ -440,7 +440,13 @@ impl SetupPass<'_> {
     ) -> Result<(Known, Vec<String>), Error> {
         let SetupPass { context, resources, kind, key, metadata, .. } = *self;
         let namespace = key.namespace();
-        let (wanted, inputs, mut needs) = names(plan);
+        let (wanted, mut inputs, mut needs) = names(plan);
+        if resources.cluster_of(kind, key).is_some() {
+            // Copies are made of what exists.
+            let used: BTreeSet<ObjectName> = plan.used().iter().filter_map(place::name_of).collect();
+            needs.extend(used.iter().cloned());
+            inputs.extend(used);
+        }
         needs.extend(resources.root_of(kind, key).map(|(_, ca)| (ObjectKind::Secret, ca)));
         needs.extend(overlaps.needs.iter().cloned());
         context.stores.set_setup_needs((kind, key), needs.clone());

@@ -306,6 +306,11 @@ fn complete(
             let Some(values) = observed.values.get(&desired.name) else { return Err(desired.name.clone()) };
             let there = found.and_then(Option::as_ref).map(content::values).unwrap_or_default();
             content::copy(&mut object, values, keys, there.into_iter().filter(|(key, _)| kept.contains(key)));
+            // It follows from what all users need, and cannot be changed.
+            let type_ = found.and_then(Option::as_ref).and_then(|found| found.field("type"));
+            if let Some(type_) = type_.filter(|_| !kept.is_empty()) {
+                object.map_mut().insert("type".to_owned(), type_.clone());
+            }
         }
         Origin::Issued(request) => {
             let ca = request.ca.as_deref().map(secret);

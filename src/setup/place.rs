@@ -52,7 +52,7 @@ use tidegate_process::ambient;
 use tokio::time::Instant;
 
 use self::decide::{COPY, Gone, Standing, Users};
-pub(super) use self::decide::{Place, read_places, write_places};
+pub(super) use self::decide::{Place, name_of, read_places, write_places};
 pub(crate) use self::follow::follow;
 use super::{
     SetupPass,
@@ -317,6 +317,9 @@ impl SetupPass<'_> {
         let (copies, mut outcomes) = decide::copies(plan, &users, &open.site, &content, &live);
         let copies = Known { is_complete: false, ..self.known_there(open, COPY, copies, &known) };
         outcomes.extend(self.run(open, &copies, &mut there).await?);
+        let (optional, mut more) = decide::optional_copies(plan, &users, &open.site, &content, &live);
+        let optional = Known { is_complete: false, ..self.known_there(open, COPY, optional, &known) };
+        more.extend(self.run(open, &optional, &mut there).await?);
         let is_blocked = outcomes.iter().any(|(_, outcome)| !matches!(outcome, Outcome::Well | Outcome::Waits(_)));
         // New pods would wait for what they mount. Until it is there, those that exist stay.
         if !is_blocked {
@@ -327,6 +330,7 @@ impl SetupPass<'_> {
             own.wanted.extend(known.wanted.iter().cloned());
             outcomes.extend(self.run(open, &own, &mut there).await?);
         }
+        outcomes.extend(more);
         self.prune_copies(open, &users, &known).await?;
         Ok(outcomes)
     }
@@ -368,13 +372,14 @@ impl SetupPass<'_> {
     }
 
     async fn run(&self, open: &Open, known: &Known, there: &mut Observed) -> Result<Vec<(ObjectName, Outcome)>, Stop> {
-        let outcomes = self.work_in(&open.cluster, known, there).await.inspect_err(|failed| {
+        let mut outcomes = self.work_in(&open.cluster, known, there).await.inspect_err(|failed| {
             // Further requests would wait as long.
             if failed.is_elsewhere && failed.error.is_unreachable() {
                 open.cluster.silent_since(Instant::now());
             }
         })?;
         self.remember(known, there, &outcomes);
+        outcomes.retain(|(name, _)| !decide::is_provided(known, there, name));
         // What was read and applied says nothing of objects with the same names that belong to others.
         there.applied.clear();
         there.found.clear();
@@ -389,6 +394,8 @@ impl SetupPass<'_> {
         let mut rest = self.known_there(open, COPY, Vec::new(), known);
         rest.wanted.extend(users.mounted.keys().cloned());
         rest.wanted.extend(open.objects.values().flat_map(|live| live.mounts.iter().cloned()));
+        // Pods do without them.
+        rest.wanted.retain(|name| !users.optional.contains(name) || here_of(self, name).is_some());
         rest.is_complete = true;
         self.run(open, &rest, &mut Observed::default()).await.map(drop)
     }

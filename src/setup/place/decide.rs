@@ -26,7 +26,7 @@ use crate::{
     setup::{
         decide::Outcome,
         object::{LiveObject, ObjectKind, ObjectState},
-        state::{Desired, Keys, Known, KnownContent, LiveObjects, ObjectName, Origin, Site},
+        state::{Desired, Keys, Known, KnownContent, LiveObjects, ObjectName, Observed, Origin, Site},
     },
     stores::{Identity, OtherCluster, Stores},
 };
@@ -75,6 +75,10 @@ pub(super) enum Gone {
 pub(super) struct Users {
     /// The keys of each Secret and ConfigMap.
     pub(super) mounted: BTreeMap<ObjectName, Wanted>,
+    /// Those that are copied only if they exist, because no pod waits for them.
+    pub(super) optional: BTreeSet<ObjectName>,
+    /// The Secrets with credentials of registries.
+    pulled: BTreeSet<String>,
     /// Whether each of the resources has a plan.
     pub(super) are_all_known: bool,
 }
@@ -86,6 +90,8 @@ pub(super) struct Wanted {
     named: BTreeSet<String>,
     /// The labels of the resources of which a volume has all.
     whole: BTreeSet<String>,
+    /// Whether pods wait for it.
+    is_required: bool,
 }
 
 // === impl Place ===
@@ -314,14 +320,30 @@ impl Users {
                 users.are_all_known = false;
                 continue;
             };
-            for Mounted { kind, name, keys } in plan.mounted() {
+            users.pulled.extend(plan.pull_secrets().into_iter().map(str::to_owned));
+            let required = plan.mounted().into_iter().map(|mounted| (mounted, true));
+            let all = required.chain(plan.used().into_iter().map(|used| (used, false)));
+            for (Mounted { kind, name, keys }, is_required) in all {
                 let Some(kind) = ObjectKind::named(kind) else { continue };
                 let wanted = users.mounted.entry((kind, name)).or_default();
+                wanted.is_required |= is_required;
                 wanted.whole.extend(keys.is_empty().then(|| setup_mark(plan.kind, plan.key.name())));
                 wanted.named.extend(keys);
             }
         }
+        let optional = users.mounted.iter().filter(|(_, wanted)| !wanted.is_required);
+        users.optional = optional.map(|(name, _)| name.clone()).collect();
         users
+    }
+
+    /// The type of a copy of a Secret with these keys. The kubelet takes credentials of registries from two types only.
+    fn secret_type(&self, name: &str, keys: &[String]) -> &'static str {
+        let has = |wanted: &str| self.pulled.contains(name) && keys.iter().any(|key| key == wanted);
+        match () {
+            () if has(".dockerconfigjson") => "kubernetes.io/dockerconfigjson",
+            () if has(".dockercfg") => "kubernetes.io/dockercfg",
+            () => "Opaque",
+        }
     }
 }
 
@@ -361,10 +383,41 @@ pub(super) fn copies(
     content: &dyn Fn(&ObjectName) -> Option<Arc<KnownContent>>,
     live: &dyn Fn(&ObjectName) -> Option<Arc<LiveObject>>,
 ) -> (Vec<Desired>, Vec<(ObjectName, Outcome)>) {
+    copies_of(plan, plan.mounted(), users, site, content, live)
+}
+
+/// The same of what they use if it exists, and do not wait for.
+pub(super) fn optional_copies(
+    plan: &Plan,
+    users: &Users,
+    site: &Site,
+    content: &dyn Fn(&ObjectName) -> Option<Arc<KnownContent>>,
+    live: &dyn Fn(&ObjectName) -> Option<Arc<LiveObject>>,
+) -> (Vec<Desired>, Vec<(ObjectName, Outcome)>) {
+    let required: BTreeSet<ObjectName> = plan.mounted().iter().filter_map(name_of).collect();
+    let exists = |name: &ObjectName| live(name).is_some() && content(name).is_some();
+    let is_optional =
+        |mounted: &Mounted| name_of(mounted).is_some_and(|name| !required.contains(&name) && exists(&name));
+    let used = plan.used().into_iter().filter(is_optional).collect();
+    copies_of(plan, used, users, site, content, live)
+}
+
+/// An object that is mounted.
+pub(in crate::setup) fn name_of(mounted: &Mounted) -> Option<ObjectName> {
+    Some((ObjectKind::named(mounted.kind)?, mounted.name.clone()))
+}
+
+fn copies_of(
+    plan: &Plan,
+    mounted: Vec<Mounted>,
+    users: &Users,
+    site: &Site,
+    content: &dyn Fn(&ObjectName) -> Option<Arc<KnownContent>>,
+    live: &dyn Fn(&ObjectName) -> Option<Arc<LiveObject>>,
+) -> (Vec<Desired>, Vec<(ObjectName, Outcome)>) {
     let (mut copies, mut refused) = (Vec::new(), Vec::new());
-    for mounted in plan.mounted() {
-        let Some(kind) = ObjectKind::named(mounted.kind) else { continue };
-        let name = (kind, mounted.name.clone());
+    for mounted in mounted {
+        let Some(name) = name_of(&mounted) else { continue };
         let wanted = users.mounted.get(&name).cloned().unwrap_or_default();
         let found = content(&name);
         let owner = live(&name).and_then(|live| live.mark.clone());
@@ -375,9 +428,19 @@ pub(super) fn copies(
         let keys = found.as_ref().map(|found| wanted.keys(found, owner.as_deref())).unwrap_or_default();
         // Whoever has no plan now has pods that mount what the last plan said.
         let kept = found.as_ref().filter(|_| !users.are_all_known).map(|found| others(found, &keys));
-        copies.extend(copy(plan, mounted, (keys, kept.unwrap_or_default()), found.as_deref(), site));
+        let keys = (keys, kept.unwrap_or_default());
+        copies.extend(copy(plan, mounted, keys, users, found.as_deref(), site));
     }
     (copies, refused)
+}
+
+/// Whether a user has created there what is copied only if it exists: it stays as it is.
+pub(super) fn is_provided(known: &Known, there: &Observed, name: &ObjectName) -> bool {
+    let is_optional = known.desired.iter().any(|desired| {
+        desired.name == *name && desired.gates.is_empty() && matches!(desired.origin, Origin::Copied { .. })
+    });
+    let found = there.found.get(name).and_then(Option::as_ref).filter(|_| is_optional);
+    found.is_some_and(|found| found.label(label::SETUP).is_none()) && !there.applied.contains_key(name)
 }
 
 /// The other keys of a Secret or ConfigMap that a copy may have.
@@ -390,6 +453,7 @@ fn copy(
     plan: &Plan,
     mounted: Mounted,
     (keys, kept): (Vec<String>, BTreeSet<String>),
+    users: &Users,
     found: Option<&KnownContent>,
     site: &Site,
 ) -> Option<Desired> {
@@ -405,7 +469,7 @@ fn copy(
     });
     let mut object = Object::new(value).ok()?;
     if kind == ObjectKind::Secret {
-        object.map_mut().insert("type".to_owned(), "Opaque".into());
+        object.map_mut().insert("type".to_owned(), users.secret_type(&mounted.name, &keys).into());
     }
     let nothing = Keys::new();
     let values = found.map_or(&nothing, |found| &found.keys);
@@ -413,7 +477,8 @@ fn copy(
     // Once nothing is kept any more, the copy is another one.
     let values: Vec<String> = values.chain(kept.iter().map(|key| format!("{key} stays"))).collect();
     let digest = Digest::of_bytes(format!("{}{}", object.digest(), values.join("\n")).as_bytes());
-    let (name, gates) = ((kind, mounted.name.clone()), vec![Gate::Key(mounted)]);
+    let name = (kind, mounted.name.clone());
+    let gates = if users.optional.contains(&name) { Vec::new() } else { vec![Gate::Key(mounted)] };
     let copy = Desired { name, object, digest, gates, origin: Origin::Copied { keys, kept }, replicas: None };
     Some(labelled(&copy, site, None))
 }

@@ -2,7 +2,8 @@ use std::collections::BTreeMap;
 
 use super::{
     decide::{
-        UNKNOWN, add_places, copies, is_forgotten, is_lost, labelled, possible_places, read_places, split, unforgotten,
+        UNKNOWN, add_places, copies, is_forgotten, is_lost, is_provided, labelled, optional_copies, possible_places,
+        read_places, split, unforgotten,
     },
     *,
 };
@@ -172,6 +173,58 @@ fn r66_a_copy_has_the_keys_of_all_its_users_and_no_others() {
     assert!(!common.is_empty(), "they share the certificates of CAs, such as {shared:?}");
     for copy in common {
         assert_eq!(digest(&of_proxy, &copy.name.1), digest(&of_shard, &copy.name.1), "{}", copy.name.1);
+    }
+}
+
+/// Row 66: what no pod waits for is copied if it exists, but for what a user has created there. The kubelet takes
+/// credentials of registries only from Secrets of their type.
+#[test]
+fn r66_optional_volumes_and_credentials_of_registries_are_copied_if_they_exist() {
+    let mut resources = resources();
+    let key = Key::new(NAMESPACE, "public");
+    let mut proxy = FrontProxy::clone(&resources.front_proxies[&key]);
+    proxy.spec.image = serde_json::from_value(json!({"imagePullSecrets": [{"name": "registry"}]})).expect("an image");
+    let volumes = json!([
+        {"name": "a", "secret": {"secretName": "optional", "optional": true, "items": [{"key": "k", "path": "p"}]}},
+        {"name": "b", "projected": {"sources": [{"configMap": {"name": "settings"}}, {"secret": {"name": "missing"}}]}},
+    ]);
+    proxy.spec.extra_volumes = serde_json::from_value(volumes).expect("volumes");
+    resources.front_proxies.insert(key.clone(), Arc::new(proxy));
+    let plan = resources.plan(Kind::FrontProxy, &key, &KnownOfCluster::default()).expect("it exists").expect("a plan");
+    let users = Users::new([Ok(plan.clone())].into_iter());
+    let content = |name: &ObjectName| {
+        let keys: &[&str] = match name.1.as_str() {
+            "registry" => &[".dockerconfigjson", "more"],
+            "optional" => &["k", "more"],
+            "settings" => &["one", "two"],
+            _ => return None,
+        };
+        let values: Values = keys.iter().map(|key| ((*key).to_owned(), b"text".to_vec())).collect();
+        Some(Arc::new(content::known("1", &values)))
+    };
+    let live = |name: &ObjectName| {
+        let found = serde_json::from_value(json!({"metadata": {"name": name.1}})).expect("an object");
+        (name.1 != "missing").then(|| Arc::new(LiveObject::from_metadata(name.0, found)))
+    };
+    let (copied, refused) = optional_copies(&plan, &users, &site(), &content, &live);
+    assert!(refused.is_empty(), "{refused:?}");
+    let names: Vec<&str> = copied.iter().map(|copy| copy.name.1.as_str()).collect();
+    assert_eq!(names, ["settings", "optional", "registry"]);
+    assert_eq!(keys_of(&copied, "settings"), ["one", "two"]);
+    assert_eq!(keys_of(&copied, "optional"), ["k"]);
+    assert_eq!(keys_of(&copied, "registry"), [".dockerconfigjson"]);
+    let types: Vec<&serde_json::Value> = copied.iter().map(|copy| &copy.object.value()["type"]).collect();
+    assert_eq!(types, [&json!(null), &json!("Opaque"), &json!("kubernetes.io/dockerconfigjson")]);
+    assert!(copied.iter().all(|copy| copy.gates.is_empty()), "nothing waits for them");
+
+    let known = Known { place: Some(site()), desired: copied, ..nothing() };
+    let name = (ObjectKind::Secret, "registry".to_owned());
+    for (labels, expected) in [(json!({}), true), (json!({label::SETUP: COPY}), false)] {
+        let metadata = json!({"name": "registry", "namespace": NAMESPACE, "labels": labels});
+        let found = Object::new(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})).expect("one");
+        let mut there = Observed::default();
+        there.found.insert(name.clone(), Some(found));
+        assert_eq!(is_provided(&known, &there, &name), expected);
     }
 }
 

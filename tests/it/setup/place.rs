@@ -240,6 +240,22 @@ async fn r66_pods_in_another_cluster_come_follow_their_definition_and_go() {
         .collect();
     assert_eq!(writes, [""; 0]);
 
+    // Credentials of registries are copied while they exist.
+    let image = json!({"spec": {"image": {"imagePullSecrets": [{"name": "registry"}]}}});
+    landscape.merge("FrontProxy", "public", None, image).await;
+    let mut registry = secret("registry", &[(".dockerconfigjson", "{}"), ("more", "hidden")]);
+    registry["type"] = json!("kubernetes.io/dockerconfigjson");
+    harness::apply(&landscape.client, &registry).await;
+    let copy = landscape.until_there(EU, "Secret", "registry", "it is copied", |_| true).await;
+    assert_eq!(copy["type"], registry["type"]);
+    assert_eq!(copy["data"].as_object().unwrap().keys().collect::<Vec<_>>(), [".dockerconfigjson"]);
+    landscape.delete("Secret", "registry").await;
+    eventually("its copy goes", SOON, async || match landscape.read_there(EU, "Secret", "registry").await {
+        None => Ok(()),
+        Some(found) => Err(format!("{found}\n{}", landscape.log())),
+    })
+    .await;
+
     // And back.
     landscape.place("FrontProxy", "public", Value::Null).await;
     landscape.pods_are_ready("public-front-proxy").await;

@@ -334,6 +334,39 @@ fn d31_what_a_shard_mounts_is_known_also_of_its_root_shard_and_of_users() {
     assert!(others.iter().filter(|name| name.starts_with("main-") && name.ends_with("-ca")).count() > 1, "{others:?}");
 }
 
+/// Row 66: what pods need and nothing waits for.
+#[test]
+fn r66_optional_and_projected_volumes_and_credentials_of_registries_are_known() {
+    let more = json!({
+        "image": {"imagePullSecrets": [{"name": "registry"}]},
+        "extraVolumes": [
+            {"name": "a", "secret": {"secretName": "optional", "optional": true, "items": [{"key": "k", "path": "p"}]}},
+            {"name": "b", "configMap": {"name": "settings", "optional": true}},
+            {"name": "c", "projected": {"sources": [
+                {"secret": {"name": "optional", "items": [{"key": "j", "path": "p"}]}},
+                {"secret": {"name": "whole"}},
+                {"configMap": {"name": "settings", "items": [{"key": "k", "path": "p"}]}},
+                {"serviceAccountToken": {"path": "token"}},
+            ]}},
+            {"name": "d", "secret": {"secretName": "required"}},
+            {"name": "e", "emptyDir": {}},
+        ],
+    });
+    let plan = plan(&[root(more)], Kind::RootShard, "main");
+    let used: Vec<String> =
+        plan.used().iter().map(|one| format!("{} {}: {}", one.kind, one.name, one.keys.join(" "))).collect();
+    let expected = [
+        "ConfigMap settings: ",
+        "Secret optional: j k",
+        "Secret registry: .dockercfg .dockerconfigjson",
+        "Secret whole: ",
+    ];
+    assert_eq!(used, expected);
+    assert_eq!(plan.pull_secrets(), BTreeSet::from(["registry"]));
+    assert!(plan.mounted().iter().any(|one| one.name == "required"));
+    assert!(plan.mounted().iter().all(|one| !used.contains(&format!("{} {}: ", one.kind, one.name))));
+}
+
 #[test]
 fn d20_the_external_name_of_virtual_workspaces_is_in_their_certificate() {
     let server = resource(
