@@ -572,6 +572,40 @@ fn what_is_possible_but_hardly_meant_is_a_warning() {
     );
 }
 
+/// Row 66: a name of a Service resolves in its own cluster only.
+#[test]
+fn r66_a_shard_that_others_reach_from_another_cluster_needs_a_base_url() {
+    let placed = |mut document: Value, cluster: &str| {
+        document["metadata"]["annotations"] = json!({"tidegate.dev/cluster": cluster});
+        document
+    };
+    let url = |name: &str| json!({ "shardBaseURL": format!("https://{name}.example.com:6443") });
+    let warning = |shard: &str, other: &str| {
+        format!(
+            "spec.shardBaseURL: the default URL of {shard} is the name of a Service in its own cluster, and {other} is in \
+             another one"
+        )
+    };
+    let (main, eu) = ("RootShard kcp-system/main", "Shard kcp-system/eu");
+    let front = "FrontProxy kcp-system/public";
+    for (documents, expected) in [
+        (vec![root(json!({})), shard("eu", json!({})), proxy(json!({}))], Vec::new()),
+        (
+            vec![root(json!({})), placed(shard("eu", json!({})), "eu"), proxy(json!({}))],
+            vec![warning(main, eu), warning(eu, main)],
+        ),
+        (vec![root(url("main")), placed(shard("eu", url("eu")), "eu"), proxy(json!({}))], Vec::new()),
+        (vec![root(url("main")), shard("eu", json!({})), placed(proxy(json!({})), "eu")], vec![warning(eu, front)]),
+        (
+            vec![placed(root(json!({})), "eu"), placed(shard("eu", json!({})), "eu"), placed(proxy(json!({})), "eu")],
+            Vec::new(),
+        ),
+    ] {
+        assert_eq!(found(&documents, Severity::Warning), expected);
+        assert_eq!(wrong(&documents), Vec::<String>::new());
+    }
+}
+
 #[test]
 fn files_of_path_mappings_must_be_in_the_container() {
     let mapping = |ca: &str, key: &str| {
