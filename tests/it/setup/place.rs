@@ -26,7 +26,9 @@ scenarios! {
     r66_a_resource_whose_status_is_lost_waits_for_all_clusters,
     r66_a_right_that_is_taken_away_later_is_said_and_asked_for_again,
     r66_what_changes_while_it_is_deleted_goes_all_the_same,
+    r66_a_resource_does_not_go_while_a_watch_hides_what_it_has,
     r66_a_resource_moves_between_clusters_and_its_copies_stay_for_others,
+    r66_a_ca_is_replaced_while_a_resource_moves,
     r66_two_control_planes_share_a_cluster_and_leave_each_other_alone,
     r66_secrets_that_lead_to_clusters_are_checked
     ; on real servers:
@@ -130,6 +132,16 @@ impl KcpLandscape {
         let is_placed = |found: &Value| condition(found, CONDITION).starts_with("True Placed: its pods are in cluster");
         self.until("FrontProxy", "public", "it is placed", is_placed).await;
         self.stage.rests().await;
+    }
+
+    /// The pods of the control plane are ready: those of all but the FrontProxy.
+    async fn other_pods_are_ready(&self) {
+        for name in super::DEPLOYMENTS.into_iter().filter(|name| *name != "public-front-proxy") {
+            let found = self.read("Deployment", name).await.unwrap_or_default();
+            if found["status"]["observedGeneration"] != found["metadata"]["generation"] {
+                self.pods_are_ready(name).await;
+            }
+        }
     }
 
     fn lines(&self, text: &str) -> usize {
@@ -436,6 +448,27 @@ async fn r66_what_changes_while_it_is_deleted_goes_all_the_same() {
     assert_eq!(landscape.lines("orphans stay in another cluster"), 0, "{}", landscape.log());
 }
 
+/// What a watch has not shown is found by a list before the finalizer goes.
+async fn r66_a_resource_does_not_go_while_a_watch_hides_what_it_has() {
+    let landscape = KcpLandscape::with_clusters().await;
+    landscape.proxy_is_in(EU).await;
+    landscape.delete("Kubeconfig", "admin").await;
+    landscape.until_gone("Kubeconfig", "admin").await;
+    landscape.stage.rests().await;
+    landscape.stage.landscape.skrs[EU].blind(true);
+    let limit = "tidegate.dev/pod-disruption-budget";
+    landscape.annotate("FrontProxy", "public", limit, json!("1")).await;
+    landscape.until_there(EU, "PodDisruptionBudget", "public-front-proxy", "it is made", |_| true).await;
+    landscape.delete("FrontProxy", "public").await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(landscape.read("FrontProxy", "public").await.is_some(), "its finalizer stays");
+    landscape.stage.landscape.skrs[EU].blind(false);
+    landscape.until_gone("FrontProxy", "public").await;
+    landscape.until_nothing_is_there(EU).await;
+    assert_eq!(landscape.all_there(EU, "PodDisruptionBudget").await, [""; 0]);
+    assert_eq!(landscape.lines("orphans stay in another cluster"), 0, "{}", landscape.log());
+}
+
 async fn r66_a_resource_moves_between_clusters_and_its_copies_stay_for_others() {
     let landscape = KcpLandscape::with_clusters().await;
     landscape.proxy_is_in(EU).await;
@@ -482,6 +515,42 @@ async fn r66_a_resource_moves_between_clusters_and_its_copies_stay_for_others() 
     landscape.place("Shard", "eu", Value::Null).await;
     landscape.pods_are_ready("eu-shard-kcp").await;
     landscape.until_nothing_is_there(EU).await;
+}
+
+/// Pods in a cluster that their resource leaves must trust the new CA as well before the former one is given up.
+async fn r66_a_ca_is_replaced_while_a_resource_moves() {
+    let landscape = KcpLandscape::with_clusters().await;
+    landscape.proxy_is_in(EU).await;
+    landscape.place("FrontProxy", "public", json!("us")).await;
+    landscape.until_there(US, "Deployment", "public-front-proxy", "it exists", |_| true).await;
+    landscape.delete("Secret", "main-client-ca").await;
+    landscape.until("Secret", "main-client-ca", "cert-manager makes it again", |_| true).await;
+    let trust = async || condition(&landscape.read("RootShard", "main").await.unwrap(), "tidegate.dev/Trust");
+    // All other pods get the trust Secret.
+    let lags = "so that they trust the former one as well; not yet: Deployment public-front-proxy";
+    eventually("only the proxy is left", SOON, async || {
+        landscape.other_pods_are_ready().await;
+        let said = trust().await;
+        if said.ends_with(lags) { Ok(()) } else { Err(format!("{said}\n{}", landscape.log())) }
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let said = trust().await;
+    assert!(said.ends_with(lags), "{said}");
+    assert!(landscape.read_there(EU, "Deployment", "public-front-proxy").await.is_some());
+    let moved = landscape.read_there(US, "Deployment", "public-front-proxy").await.unwrap();
+    assert!(moved["spec"]["template"].to_string().contains("\"main-client-ca-trust\""), "{moved}");
+    assert!(landscape.all_there(US, "Secret").await.contains(&"main-client-ca-trust".to_owned()));
+
+    landscape.pods_are_ready_there(US, "public-front-proxy").await;
+    landscape.until_nothing_is_there(EU).await;
+    eventually("all pods trust both", SOON, async || {
+        landscape.other_pods_are_ready().await;
+        let said = trust().await;
+        let is_everywhere = said.contains("all pods trust both until these Certificates are renewed: ");
+        if is_everywhere { Ok(()) } else { Err(format!("{said}\n{}", landscape.log())) }
+    })
+    .await;
 }
 
 async fn r66_two_control_planes_share_a_cluster_and_leave_each_other_alone() {

@@ -43,6 +43,8 @@ pub(crate) struct Simulated {
     runs: watch::Sender<bool>,
     /// Whether requests wait for their answers without end.
     hangs: watch::Sender<bool>,
+    /// Whether open watches show nothing.
+    blind: watch::Sender<bool>,
     /// What it answers of objects in another way than it has them.
     spoiled: Spoiled,
     /// What happens before a request of the daemon of this process.
@@ -93,6 +95,7 @@ struct Wire {
     server: sim::Server,
     runs: watch::Receiver<bool>,
     hangs: watch::Receiver<bool>,
+    blind: watch::Receiver<bool>,
     latency: Duration,
     spoiled: Spoiled,
     before: Before,
@@ -132,8 +135,8 @@ impl Server {
         let served = server.listen(name).await.expect("a port on loopback");
         let (runs, spoiled, before) = (watch::Sender::new(true), Spoiled::default(), Before::default());
         let (hangs, workspaces) = (watch::Sender::new(false), Workspaces::default());
-        let denied = Denied::default();
-        Server::Simulated(Box::new(Simulated { served, runs, hangs, spoiled, before, denied, workspaces }))
+        let (blind, denied) = (watch::Sender::new(false), Denied::default());
+        Server::Simulated(Box::new(Simulated { served, runs, hangs, blind, spoiled, before, denied, workspaces }))
     }
 
     #[track_caller]
@@ -327,6 +330,12 @@ impl Server {
         server.hangs.send_replace(hangs);
     }
 
+    /// From now on, watches of the daemon of this process at a simulated one show nothing, or all that they have held
+    /// back. Other requests are answered.
+    pub(crate) fn blind(&self, blind: bool) {
+        self.as_simulated().blind.send_replace(blind);
+    }
+
     /// From now on, a simulated one refuses the daemon of this process to list or watch the objects of a kind, given by
     /// its plural; `None` ends that. Open watches continue.
     pub(crate) fn deny(&self, plural: Option<&'static str>) {
@@ -437,6 +446,7 @@ impl Copy {
             server: self.server.clone(),
             runs: self.runs.subscribe(),
             hangs: watch::channel(false).1,
+            blind: watch::channel(false).1,
             latency: LATENCY,
             spoiled: Spoiled::default(),
             before: Before::default(),
@@ -529,8 +539,8 @@ impl Simulated {
     fn wire(&self, latency: Duration, spoiled: &Spoiled, before: &Before) -> Wire {
         let (spoiled, before) = (Arc::clone(spoiled), Arc::clone(before));
         let (server, runs, hangs) = (self.served.server().clone(), self.runs.subscribe(), self.hangs.subscribe());
-        let denied = Arc::clone(&self.denied);
-        Wire { server, runs, hangs, latency, spoiled, before, denied, refuses: Arc::default() }
+        let (blind, denied) = (self.blind.subscribe(), Arc::clone(&self.denied));
+        Wire { server, runs, hangs, blind, latency, spoiled, before, denied, refuses: Arc::default() }
     }
 }
 
@@ -583,9 +593,22 @@ impl Wire {
         let Ok(response) = service.oneshot(request).await;
         let response = if is_watch { response } else { self.spoil(response).await };
         self.pause().await;
+        let blind = (is_watch && is_of_daemon).then(|| self.blind.clone());
+        let shown = move |chunk| {
+            let blind = blind.clone();
+            async move {
+                if let Some(mut blind) = blind {
+                    _ = blind.wait_for(|blind| !blind).await;
+                }
+                chunk
+            }
+        };
         // Streams such as watches end with the server.
         let ended = async move { self.runs.wait_for(|runs| !runs).await.map(drop) };
-        Ok(response.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(ended)))))
+        Ok(response.map(|body| {
+            let chunks = body.into_data_stream().then(shown);
+            Body::from_stream(chunks.take_until(Box::pin(ended)))
+        }))
     }
 
     /// The answer with what was spoiled of it.
