@@ -339,10 +339,12 @@ impl Users {
     /// The type of a copy of a Secret with these keys. The kubelet takes credentials of registries from two types only.
     fn secret_type(&self, name: &str, keys: &[String]) -> &'static str {
         let has = |wanted: &str| self.pulled.contains(name) && keys.iter().any(|key| key == wanted);
-        match () {
-            () if has(".dockerconfigjson") => "kubernetes.io/dockerconfigjson",
-            () if has(".dockercfg") => "kubernetes.io/dockercfg",
-            () => "Opaque",
+        if has(".dockerconfigjson") {
+            "kubernetes.io/dockerconfigjson"
+        } else if has(".dockercfg") {
+            "kubernetes.io/dockercfg"
+        } else {
+            "Opaque"
         }
     }
 }

@@ -582,8 +582,8 @@ fn r66_a_shard_that_others_reach_from_another_cluster_needs_a_base_url() {
     let url = |name: &str| json!({ "shardBaseURL": format!("https://{name}.example.com:6443") });
     let warning = |shard: &str, other: &str| {
         format!(
-            "spec.shardBaseURL: the default URL of {shard} is the name of a Service in its own cluster, and {other} is in \
-             another one"
+            "spec.shardBaseURL: the default URL of {shard} is the name of a Service in its own cluster, and {other} is \
+             in another one"
         )
     };
     let (main, eu) = ("RootShard kcp-system/main", "Shard kcp-system/eu");
