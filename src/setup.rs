@@ -176,7 +176,7 @@ pub(crate) async fn report_failure(
     let (before, message) = (resources.status(kind, key), failure.error.to_string());
     let mut status = status::failed(&before, metadata.generation, failure.reason, &message, ambient::now());
     // The watch may not show yet what the pass has written of other clusters before it panicked.
-    let places = context.memory.places(kind, key);
+    let places = context.memory.places(kind, key).unwrap_or_default();
     if !places.is_empty() {
         status = status::with_places(&status, &places, metadata.generation, ambient::now());
     }
@@ -221,6 +221,10 @@ impl SetupPass<'_> {
         let SetupPass { context, resources, kind, key, metadata, .. } = *self;
         if !metadata.finalizers.iter().flatten().any(|name| name == tidegate_core::api::names::finalizer::SETUP) {
             enact::take_charge(context.kcp, self.cause, kind, key, metadata).await?;
+            // Without the finalizer, nothing was made anywhere, and its status need not say so.
+            if context.memory.places(kind, key).is_none() {
+                context.memory.set_places(kind, key, place::read_places(&resources.status(kind, key)));
+            }
         }
         let mut observed = Observed::default();
         let chained = self.chained(&mut observed).await?;
@@ -273,7 +277,8 @@ impl SetupPass<'_> {
         let unsaid = unsaid.map(|after| (after, Trigger::Retry));
         let mut applied = context.memory.verified(key.namespace(), known.wanted.iter()).into_values();
         // It may be gone before the watch has shown it.
-        let unseen = applied.any(|verified| !verified.is_shown).then_some((decide::UNSEEN, Trigger::Retry));
+        let is_unseen = placement.is_unseen || applied.any(|verified| !verified.is_shown);
+        let unseen = is_unseen.then_some((decide::UNSEEN, Trigger::Retry));
         let renewal = renewal(&known).map(|after| (after, Trigger::Resync));
         let trigger = match &inside.state {
             inside::State::Waits(_) => Trigger::Retry,
@@ -435,7 +440,13 @@ impl SetupPass<'_> {
     ) -> Result<(Known, Vec<String>), Error> {
         let SetupPass { context, resources, kind, key, metadata, .. } = *self;
         let namespace = key.namespace();
-        let (wanted, inputs, mut needs) = names(plan);
+        let (wanted, mut inputs, mut needs) = names(plan);
+        if resources.cluster_of(kind, key).is_some() {
+            // Copies are made of what exists.
+            let used: BTreeSet<ObjectName> = plan.used().iter().filter_map(place::name_of).collect();
+            needs.extend(used.iter().cloned());
+            inputs.extend(used);
+        }
         needs.extend(resources.root_of(kind, key).map(|(_, ca)| (ObjectKind::Secret, ca)));
         needs.extend(overlaps.needs.iter().cloned());
         context.stores.set_setup_needs((kind, key), needs.clone());

@@ -210,8 +210,10 @@ pub(crate) struct OtherCluster {
     pub(crate) outage: Option<String>,
     /// The kinds whose objects are not listed yet.
     pub(crate) unlisted: BTreeSet<ObjectKind>,
-    /// Its objects of this control plane.
-    pub(crate) objects: LiveObjects,
+    /// The kinds whose objects may not be listed or watched: which right is missing.
+    pub(crate) denied: BTreeMap<ObjectKind, String>,
+    /// Its objects of this control plane, shared with passes.
+    pub(crate) objects: Arc<LiveObjects>,
 }
 
 /// Which cluster another cluster is.
@@ -763,6 +765,21 @@ impl Stores {
         self.tables().other_clusters.get(place)?.unlisted.first().copied()
     }
 
+    /// A right that is missing in another cluster, so that its objects cannot be watched: one sentence.
+    pub(crate) fn denied_elsewhere(&self, place: &Key) -> Option<String> {
+        self.tables().other_clusters.get(place)?.denied.values().next().cloned()
+    }
+
+    /// Records which right is missing to watch the objects of a kind in another cluster; `None` if none is.
+    pub(crate) fn set_denied_elsewhere(&self, place: &Key, kind: ObjectKind, why: Option<String>) {
+        let mut tables = self.tables();
+        let Some(cluster) = tables.other_clusters.get_mut(place) else { return };
+        match why {
+            Some(why) => _ = cluster.denied.insert(kind, why),
+            None => _ = cluster.denied.remove(&kind),
+        }
+    }
+
     /// How many other clusters there are, by state.
     pub(crate) fn count_other_clusters(&self) -> BTreeMap<&'static str, usize> {
         let mut counts: BTreeMap<_, _> = ["reached", "refused", "unreached"].map(|state| (state, 0)).into();
@@ -822,10 +839,11 @@ impl Stores {
         }
     }
 
-    /// Wakes the resources that are in another cluster, or that ask for it.
-    pub(crate) fn wake_placed(&self, place: &Key) {
+    /// Wakes the resources that ask for another cluster, but for one that has left it.
+    pub(crate) fn wake_placed(&self, place: &Key, left: &(setup::Kind, Key)) {
         let mut tables = self.tables();
-        let concerned = tables.placed_in(place);
+        let mut concerned = tables.placed_in(place);
+        concerned.remove(left);
         self.wake(&mut tables, &Change::SetupObject(concerned));
     }
 
@@ -834,6 +852,7 @@ impl Stores {
         let mut tables = self.tables();
         let Some(cluster) = tables.other_clusters.get_mut(place) else { return };
         cluster.unlisted.remove(&kind);
+        cluster.denied.remove(&kind);
         if cluster.unlisted.is_empty() {
             self.wake_namespace(&mut tables, place.namespace());
         }
@@ -844,9 +863,11 @@ impl Stores {
         let mut tables = self.tables();
         let Some(cluster) = tables.other_clusters.get_mut(place) else { return };
         let after = object.clone();
+        // A pass that looks at them keeps its own.
+        let objects = Arc::make_mut(&mut cluster.objects);
         let before = match object {
-            Some(object) => cluster.objects.insert(name.clone(), object),
-            None => cluster.objects.remove(name),
+            Some(object) => objects.insert(name.clone(), object),
+            None => objects.remove(name),
         };
         if !cluster.unlisted.is_empty() {
             return;
@@ -1535,7 +1556,8 @@ pub fn kyma_of(metadata: &ObjectMeta) -> Option<Key> {
 impl OtherCluster {
     fn asked() -> OtherCluster {
         let unlisted = ObjectKind::PLACED.into_iter().collect();
-        OtherCluster { identity: Identity::Asked, outage: None, unlisted, objects: LiveObjects::new() }
+        let (denied, objects) = (BTreeMap::new(), Arc::default());
+        OtherCluster { identity: Identity::Asked, outage: None, unlisted, denied, objects }
     }
 
     /// Its state in metrics.

@@ -90,15 +90,21 @@ pub(super) fn set(object: &mut Object, value: Vec<u8>) {
     data.values_mut().for_each(|entry| *entry = value.clone());
 }
 
-/// Adds the values of these keys to a copy of their Secret or ConfigMap.
-pub(super) fn copy(object: &mut Object, values: &Values, keys: &[String]) {
+/// Adds the values of these keys to a copy of their Secret or ConfigMap, and values that it has already.
+pub(super) fn copy(
+    object: &mut Object,
+    values: &Values,
+    keys: &[String],
+    kept: impl Iterator<Item = (String, Vec<u8>)>,
+) {
     let is_secret = &*object.gvk().kind == "Secret";
     let (mut data, mut binary) = (Map::new(), Map::new());
-    for (key, value) in values.iter().filter(|(key, _)| keys.contains(key)) {
-        match str::from_utf8(value) {
-            _ if is_secret => _ = data.insert(key.clone(), STANDARD.encode(value).into()),
-            Ok(text) => _ = data.insert(key.clone(), text.into()),
-            Err(_) => _ = binary.insert(key.clone(), STANDARD.encode(value).into()),
+    let copied = values.iter().filter(|(key, _)| keys.contains(key)).map(|(key, value)| (key.clone(), value.clone()));
+    for (key, value) in kept.chain(copied) {
+        match str::from_utf8(&value) {
+            _ if is_secret => _ = data.insert(key, STANDARD.encode(&value).into()),
+            Ok(text) => _ = data.insert(key, text.into()),
+            Err(_) => _ = binary.insert(key, STANDARD.encode(&value).into()),
         }
     }
     for (field, values) in [("data", data), ("binaryData", binary)].into_iter().filter(|(_, all)| !all.is_empty()) {
@@ -125,6 +131,10 @@ pub(super) fn known(resource_version: &str, values: &Values) -> KnownContent {
     let certificates = readable(values, CERTIFICATE);
     let is_self_signed = certificates.first().map(pki::is_self_signed);
     let certificates = if values.contains_key(CERTIFICATE) { certificates } else { inline(values) };
+    let owners = Owners::new(values);
+    let keys_where = |holds: &dyn Fn(&str, &[u8]) -> bool| -> BTreeSet<String> {
+        values.iter().filter(|(key, value)| holds(key, value)).map(|(key, _)| key.clone()).collect()
+    };
     KnownContent {
         resource_version: resource_version.into(),
         keys,
@@ -133,12 +143,12 @@ pub(super) fn known(resource_version: &str, values: &Values) -> KnownContent {
         above: readable(values, CA),
         note: None,
         former: None,
-        private: values
-            .iter()
-            .filter(|(_, value)| has_private_key(value) || has_inline_key(value))
-            .map(|(key, _)| key.clone())
-            .collect(),
-        authorities: authorities(values),
+        private: keys_where(&|_, value| has_private_key(value) || has_inline_key(value) || is_sealed(value)),
+        authorities: keys_where(&|key, value| (has_private_key(value) || is_sealed(value)) && owners.is_authority(key)),
+        unclear: keys_where(&|key, value| match owners.is_empty() {
+            true => is_sealed(value),
+            false => is_unreadable(value) && owners.is_authority(key),
+        }),
     }
 }
 
@@ -179,30 +189,92 @@ fn has_private_key(value: &[u8]) -> bool {
     value.windows(END.len()).any(|part| part == END)
 }
 
-/// Whether a value is a kubeconfig with a private key, as [`Content::Credentials`] writes it.
+/// Whether a value is a kubeconfig with a private key, in YAML or JSON.
 fn has_inline_key(value: &[u8]) -> bool {
-    let is_key = |line: &str| line.trim_start_matches([' ', '-']).starts_with("client-key-data:");
-    str::from_utf8(value).is_ok_and(|text| text.lines().any(is_key))
+    str::from_utf8(value).is_ok_and(|text| text.contains("client-key-data"))
 }
 
-/// The keys with the private key of a CA: its certificate is beside it, in the value itself or under a key with the
-/// same stem. If no key has the same stem, any certificate of a CA in the Secret counts.
-fn authorities(values: &Values) -> BTreeSet<String> {
-    let stem = |key: &str| key.rsplit_once('.').map_or(key, |(stem, _)| stem).to_owned();
-    let is_authority = |value: &[u8]| pki::read_first(value).is_ok_and(|first| pki::is_authority(&first));
-    let is_of_authority = |key: &str| {
-        let certificates: Vec<(&String, &Vec<u8>)> =
-            values.iter().filter(|(_, value)| pki::read_first(value).is_ok()).collect();
-        let is_beside = |(other, _): &&(&String, &Vec<u8>)| stem(other) == stem(key);
-        let beside: Vec<_> = certificates.iter().filter(is_beside).collect();
-        if beside.is_empty() {
-            certificates.iter().any(|(_, value)| is_authority(value))
-        } else {
-            beside.iter().any(|(_, value)| is_authority(value))
-        }
+/// Whether a value is no text and no certificate.
+fn is_unreadable(value: &[u8]) -> bool {
+    let is_text = |text: &str| text.chars().all(|c| !c.is_control() || c.is_whitespace());
+    !str::from_utf8(value).is_ok_and(is_text) && first_certificate(value).is_none()
+}
+
+/// Whether a value has a format in which private keys are stored that are not read here, also in base64: DER (PKCS#1,
+/// PKCS#8, PKCS#12, SEC 1) or a key store of Java.
+fn is_sealed(value: &[u8]) -> bool {
+    const STORES: [&[u8]; 2] = [&[0xfe, 0xed, 0xfe, 0xed], &[0xce, 0xce, 0xce, 0xce]];
+    let is_sealed = |value: &[u8]| {
+        let is_store = STORES.into_iter().any(|magic| value.starts_with(magic));
+        is_unreadable(value) && (is_store || is_sequence(value))
     };
-    let keys = values.iter().filter(|(_, value)| has_private_key(value)).map(|(key, _)| key);
-    keys.filter(|key| is_of_authority(key)).cloned().collect()
+    let decoded = || {
+        let text: String = str::from_utf8(value).ok()?.split_ascii_whitespace().collect();
+        STANDARD.decode(text).ok()
+    };
+    is_sealed(value) || decoded().is_some_and(|value| is_sealed(&value))
+}
+
+/// Whether a value is one sequence in DER, or begins with one of indefinite length.
+fn is_sequence(value: &[u8]) -> bool {
+    match value {
+        [0x30, 0x80, ..] => true,
+        [0x30, length @ 0x00..=0x7f, content @ ..] => content.len() == usize::from(*length),
+        [0x30, octets @ 0x81..=0x84, rest @ ..] => {
+            let Some((length, content)) = rest.split_at_checked(usize::from(octets & 0x7f)) else { return false };
+            content.len() == length.iter().fold(0, |length, octet| (length << 8) | usize::from(*octet))
+        }
+        _ => false,
+    }
+}
+
+/// The first certificate of a value, in PEM or DER. A private key may come before it.
+fn first_certificate(value: &[u8]) -> Option<Authority> {
+    const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
+    match value.windows(BEGIN.len()).position(|part| part == BEGIN) {
+        Some(start) => pki::read_first(&value[start..]).ok(),
+        None if is_sequence(value) => pki::read_first(pki::write_block("CERTIFICATE", value).as_bytes()).ok(),
+        None => None,
+    }
+}
+
+/// The certificates of a Secret or ConfigMap, which say whose its private keys are.
+struct Owners<'a> {
+    /// By key, whether the first certificate there is that of a CA.
+    certificates: Vec<(&'a str, bool)>,
+}
+
+/// The keys that cert-manager writes for the certificate in `tls.crt`, beside `tls.key`.
+const OF_CERT_MANAGER: [&str; 6] =
+    ["key.der", "keystore.jks", "keystore.p12", "tls-combined.pem", "truststore.jks", "truststore.p12"];
+
+// === impl Owners ===
+
+impl<'a> Owners<'a> {
+    fn new(values: &'a Values) -> Owners<'a> {
+        let certificate = |(key, value): (&'a String, &'a Vec<u8>)| {
+            Some((key.as_str(), pki::is_authority(&first_certificate(value)?)))
+        };
+        Owners { certificates: values.iter().filter_map(certificate).collect() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.certificates.is_empty()
+    }
+
+    /// Whether a private key under this key is that of a CA: its certificate is in the value itself or under a key with
+    /// the same stem. If no key has the same stem, any certificate of a CA counts.
+    fn is_authority(&self, key: &str) -> bool {
+        let beside: Vec<bool> =
+            self.certificates.iter().filter(|(other, _)| stem(other) == stem(key)).map(|(_, is_ca)| *is_ca).collect();
+        if beside.is_empty() { self.certificates.iter().any(|(_, is_ca)| *is_ca) } else { beside.contains(&true) }
+    }
+}
+
+/// A key without its extension, or that of the certificate which it belongs to.
+fn stem(key: &str) -> &str {
+    let key = if OF_CERT_MANAGER.contains(&key) { CERTIFICATE } else { key };
+    key.rsplit_once('.').map_or(key, |(stem, _)| stem)
 }
 
 #[cfg(test)]

@@ -192,8 +192,8 @@ fn decide(known: &Known, observed: &Observed, desired: &Desired) -> Result<Outco
         }
         Step::Keep | Step::Read | Step::Apply => {}
     }
-    // The key and the certificate that exist may stay, or what kcp-operator left.
-    let step = if matches!(desired.origin, Origin::Issued(_)) || is_adopted { Step::Read } else { step };
+    // The key and the certificate that exist may stay, or what kcp-operator left, or further keys of a copy.
+    let step = if depends_on_itself(desired) || is_adopted { Step::Read } else { step };
     let found = match (step, observed.found.get(&desired.name)) {
         (Step::Read, None) => return Err(Act::Read(desired.name.clone())),
         (_, found) => found,
@@ -302,10 +302,16 @@ fn complete(
                 Err(sentence) => return Ok(Err(sentence)),
             }
         }
-        Origin::Copied(keys) => match observed.values.get(&desired.name) {
-            Some(values) => content::copy(&mut object, values, keys),
-            None => return Err(desired.name.clone()),
-        },
+        Origin::Copied { keys, kept } => {
+            let Some(values) = observed.values.get(&desired.name) else { return Err(desired.name.clone()) };
+            let there = found.and_then(Option::as_ref).map(content::values).unwrap_or_default();
+            content::copy(&mut object, values, keys, there.into_iter().filter(|(key, _)| kept.contains(key)));
+            // It follows from what all users need, and cannot be changed.
+            let type_ = found.and_then(Option::as_ref).and_then(|found| found.field("type"));
+            if let Some(type_) = type_.filter(|_| !kept.is_empty()) {
+                object.map_mut().insert("type".to_owned(), type_.clone());
+            }
+        }
         Origin::Issued(request) => {
             let ca = request.ca.as_deref().map(secret);
             if let Some(unread) = ca.as_ref().filter(|name| !observed.values.contains_key(*name)) {
@@ -326,6 +332,15 @@ fn complete(
         object.map_mut()["spec"]["replicas"] = number_of_pods(replicas, live).into();
     }
     Ok(Ok(object))
+}
+
+/// Whether an object depends on what it has now.
+fn depends_on_itself(desired: &Desired) -> bool {
+    match &desired.origin {
+        Origin::Issued(_) => true,
+        Origin::Copied { kept, .. } => !kept.is_empty(),
+        Origin::Rendered | Origin::Composed(_) => false,
+    }
 }
 
 /// Whether a certificate of the built-in CA has to be renewed.

@@ -49,7 +49,7 @@ pub struct LiveObject {
     pub control_plane: Option<Arc<str>>,
     /// The UID of its resource, if it is in another cluster.
     pub owner: Option<Arc<str>>,
-    /// The Secrets and ConfigMaps that the pods of a Deployment mount.
+    /// The Secrets and ConfigMaps that the pods of a Deployment use.
     pub mounts: BTreeSet<(ObjectKind, String)>,
     /// Its UID.
     pub uid: Arc<str>,
@@ -351,14 +351,35 @@ fn mounted(deployment: &Value) -> Option<Arc<str>> {
     annotations[annotation::MOUNTS].as_str().filter(|_| is_alone).map(Arc::from)
 }
 
-/// The Secrets and ConfigMaps in the volumes of a Deployment.
+/// The Secrets and ConfigMaps that the pods of a Deployment use.
 fn mounts(deployment: &Value) -> BTreeSet<(ObjectKind, String)> {
-    let volumes = deployment.pointer("/spec/template/spec/volumes").and_then(Value::as_array).into_iter().flatten();
-    let named = |volume: &Value| {
-        let secret = volume["secret"]["secretName"].as_str().map(|name| (ObjectKind::Secret, name.to_owned()));
-        secret.or_else(|| Some((ObjectKind::ConfigMap, volume["configMap"]["name"].as_str()?.to_owned())))
-    };
-    volumes.filter_map(named).collect()
+    fn each<'v>(value: &'v Value, field: &str) -> impl Iterator<Item = &'v Value> + use<'v> {
+        value[field].as_array().into_iter().flatten()
+    }
+    let pod = &deployment["spec"]["template"]["spec"];
+    let (mut secrets, mut configs) = (Vec::new(), Vec::new());
+    for volume in each(pod, "volumes") {
+        secrets.push(&volume["secret"]["secretName"]);
+        configs.push(&volume["configMap"]["name"]);
+        for source in each(&volume["projected"], "sources") {
+            secrets.push(&source["secret"]["name"]);
+            configs.push(&source["configMap"]["name"]);
+        }
+    }
+    secrets.extend(each(pod, "imagePullSecrets").map(|secret| &secret["name"]));
+    for container in each(pod, "initContainers").chain(each(pod, "containers")) {
+        for variable in each(container, "env") {
+            secrets.push(&variable["valueFrom"]["secretKeyRef"]["name"]);
+            configs.push(&variable["valueFrom"]["configMapKeyRef"]["name"]);
+        }
+        for variables in each(container, "envFrom") {
+            secrets.push(&variables["secretRef"]["name"]);
+            configs.push(&variables["configMapRef"]["name"]);
+        }
+    }
+    let of = |kind: ObjectKind| move |name: &Value| Some((kind, name.as_str()?.to_owned()));
+    let secrets = secrets.into_iter().filter_map(of(ObjectKind::Secret));
+    secrets.chain(configs.into_iter().filter_map(of(ObjectKind::ConfigMap))).collect()
 }
 
 /// Why a Certificate is not ready, if it is not.

@@ -33,7 +33,6 @@ use super::{
 use crate::{
     controller::events::{self, reason},
     gateway::pki,
-    stores::OtherCluster,
 };
 
 /// How many Secrets a sentence names.
@@ -516,12 +515,12 @@ impl SetupPass<'_> {
 
     /// The Deployments in other clusters whose objects are not known: there may be pods.
     fn unlisted_deployments<'p>(&self, plans: &'p [Plan]) -> BTreeSet<&'p str> {
-        let others: BTreeMap<String, OtherCluster> =
-            self.context.stores.other_clusters(self.key.namespace()).into_iter().collect();
+        let all = self.context.stores.other_clusters(self.key.namespace());
         let is_unlisted = |plan: &&Plan| {
+            let found = |name: &str| all.iter().find(|(other, _)| other == name);
             let name = self.resources.cluster_of(plan.kind, &plan.key);
-            name.is_some_and(|name| others.get(name).is_none_or(|other| !other.unlisted.is_empty()))
-                || self.is_anywhere_unlisted(plan.kind, &plan.key, others.values())
+            name.is_some_and(|name| found(name).is_none_or(|(_, other)| !other.unlisted.is_empty()))
+                || self.is_anywhere_unlisted(plan.kind, &plan.key, &all)
         };
         let unlisted = plans.iter().filter(is_unlisted).flat_map(|plan| &plan.deployments);
         unlisted.map(|deployment| deployment.name.as_str()).collect()

@@ -22,10 +22,10 @@
 //!
 //! Before the first write in a cluster, the status of the resource names the cluster, in the condition
 //! `tidegate.dev/Places`. It names it until nothing of the resource is left there. So neither a restart nor a deletion
-//! forgets a cluster that cannot be reached: the finalizer stays meanwhile. A user can give a cluster up with the
-//! annotation `tidegate.dev/forget-cluster`, or one that cannot be reached with `tidegate.dev/force-removal` on a
-//! resource that is being deleted. When a resource moves, what is in the former cluster goes once all pods in the new
-//! one are ready. Nothing counts as gone by a watch alone, which may be late: the cluster lists it.
+//! forgets a cluster that cannot be reached: the finalizer stays meanwhile. If that status is lost or was edited, any
+//! of the clusters may have objects of the resource, and each is asked. Only a user gives a cluster up, by name, with
+//! the annotation `tidegate.dev/forget-cluster`. When a resource moves, what is in the former cluster goes once all
+//! pods in the new one are ready. Nothing counts as gone by a watch alone, which may be late: the cluster lists it.
 //!
 //! A pass ends without a status while a cluster has not answered since the start. A cluster that cannot be reached
 //! delays only what belongs there.
@@ -41,7 +41,10 @@ use std::{
 
 use tidegate_cluster::{Cluster, Error};
 use tidegate_core::{
-    api::{names::label, setup::Kind},
+    api::{
+        names::{finalizer, label},
+        setup::Kind,
+    },
     name::Key,
     plan::setup::{Known as KnownOfCluster, Plan, setup_mark},
 };
@@ -49,7 +52,7 @@ use tidegate_process::ambient;
 use tokio::time::Instant;
 
 use self::decide::{COPY, Gone, Standing, Users};
-pub(super) use self::decide::{Place, write_places};
+pub(super) use self::decide::{Place, name_of, read_places, write_places};
 pub(crate) use self::follow::follow;
 use super::{
     SetupPass,
@@ -95,6 +98,8 @@ pub(super) struct Placement {
     pub(super) is_asked: bool,
     /// Whether objects in a former cluster are being deleted.
     pub(super) is_clearing: bool,
+    /// Whether its cluster has not shown all that was applied there. It may be gone before.
+    pub(super) is_unseen: bool,
 }
 
 /// A cluster that can be used.
@@ -102,7 +107,7 @@ struct Open {
     name: String,
     cluster: Arc<Cluster>,
     site: Site,
-    objects: LiveObjects,
+    objects: Arc<LiveObjects>,
 }
 
 impl From<Failed> for Stop {
@@ -136,33 +141,45 @@ impl SetupPass<'_> {
         around
     }
 
-    /// The clusters that may have objects of the resource: by its status, or because a watch shows some.
+    /// The clusters that may have objects of the resource: by its status, or because a watch shows some. All of them if
+    /// its status is not what Tidegate wrote.
     pub(super) fn places(&self) -> BTreeSet<Place> {
-        let mut places = decide::read_places(&self.resources.status(self.kind, self.key));
-        places.extend(self.context.memory.places(self.kind, self.key));
+        let all = self.context.stores.other_clusters(self.key.namespace());
+        let mut places = self.recorded_places(self.kind, self.key, &all);
         let mark = setup_mark(self.kind, self.key.name());
-        for (name, found) in self.context.stores.other_clusters(self.key.namespace()) {
+        for (name, found) in all {
             if let Some(open) = decide::open(&name, found)
                 && open.objects.values().any(|live| self.is_own(live, &mark))
-                && !places.iter().any(|place| place.uid == *open.site.uid)
             {
-                places.insert(Place { name, uid: open.site.uid.to_string() });
+                decide::add_places(&mut places, [Place { name, uid: open.site.uid.to_string() }]);
             }
         }
         places
     }
 
+    /// The clusters that may have objects of a resource by its status, or all of them if that is not what Tidegate
+    /// wrote. A resource without the finalizer has none anywhere.
+    fn recorded_places(&self, kind: Kind, key: &Key, all: &[(String, OtherCluster)]) -> BTreeSet<Place> {
+        let SetupPass { context, resources, .. } = *self;
+        let (status, known) = (resources.status(kind, key), context.memory.places(kind, key));
+        let mut finalizers =
+            resources.metadata(kind, key).into_iter().flat_map(|found| found.finalizers.iter().flatten());
+        let is_taken = finalizers.any(|name| name == finalizer::SETUP);
+        let is_lost = is_taken && known.is_none() && kind != Kind::Kubeconfig && decide::is_lost(&status);
+        // Its name may have changed since the status that the watch shows.
+        let mut places = BTreeSet::new();
+        decide::add_places(&mut places, known.into_iter().flatten());
+        decide::add_places(&mut places, decide::read_places(&status));
+        if is_lost {
+            decide::add_places(&mut places, decide::possible_places(all, resources.cluster_of(kind, key)));
+        }
+        places
+    }
+
     /// Whether a cluster that may have objects of a resource, by its status, has not listed them.
-    pub(super) fn is_anywhere_unlisted<'o>(
-        &self,
-        kind: Kind,
-        key: &Key,
-        others: impl Iterator<Item = &'o OtherCluster>,
-    ) -> bool {
-        let mut places = decide::read_places(&self.resources.status(kind, key));
-        places.extend(self.context.memory.places(kind, key));
-        let listed: BTreeSet<&str> = others.filter_map(decide::listed).collect();
-        places.iter().any(|place| !listed.contains(place.uid.as_str()))
+    pub(super) fn is_anywhere_unlisted(&self, kind: Kind, key: &Key, all: &[(String, OtherCluster)]) -> bool {
+        let listed: BTreeSet<&str> = all.iter().filter_map(|(_, found)| decide::listed(found)).collect();
+        self.recorded_places(kind, key, all).iter().any(|place| !listed.contains(place.uid.as_str()))
     }
 
     /// What another cluster shall have of the resource, beside copies; `None` if the control plane has everything.
@@ -192,7 +209,10 @@ impl SetupPass<'_> {
                 Standing::Usable(open) => {
                     self.settle_in(&open, &mut placement.places).await?;
                     match self.work_there(&open, plan, known, observed).await {
-                        Ok(there) => outcomes.extend(there),
+                        Ok(there) => {
+                            placement.is_unseen = self.is_unseen(&open, &there);
+                            outcomes.extend(there);
+                        }
                         Err(Stop::Control(error)) => return Err(error),
                         Err(Stop::Elsewhere(sentence) | Stop::Changed(sentence)) => {
                             let sentence = format!("cluster {name}: {sentence}");
@@ -226,7 +246,7 @@ impl SetupPass<'_> {
         }
         let live = match target {
             Some(uid) => decide::find(self.key.namespace(), uid, self.context.stores).map(|open| open.objects),
-            None => Some(here.live.clone()),
+            None => Some(Arc::new(here.live.clone())),
         };
         let is_settled = outcomes.iter().all(|(_, outcome)| matches!(outcome, Outcome::Well | Outcome::Stays));
         if !here.is_complete || !is_settled || !decide::are_up(plan, &live.unwrap_or_default()) {
@@ -245,7 +265,7 @@ impl SetupPass<'_> {
             match self.clear(&place).await? {
                 Gone::All => _ = placement.places.remove(&place),
                 Gone::Asked => placement.is_asked = true,
-                Gone::Not(sentence) if decide::is_forgotten(self.metadata, &place) => {
+                Gone::Unknown(sentence) if decide::is_forgotten(self.metadata, &place) => {
                     self.tell_orphans(&place, &sentence);
                     placement.places.remove(&place);
                 }
@@ -254,11 +274,7 @@ impl SetupPass<'_> {
                     placement.state = Some(Ok(sentence));
                     placement.is_clearing = true;
                 }
-                Gone::Failed(sentence) if decide::is_named(self.metadata, &place) => {
-                    self.tell_orphans(&place, &sentence);
-                    placement.places.remove(&place);
-                }
-                Gone::Not(sentence) | Gone::Failed(sentence) => {
+                Gone::Unknown(sentence) => {
                     placement.state = Some(Err(decide::unforgotten(&place, &sentence)));
                 }
             }
@@ -268,13 +284,16 @@ impl SetupPass<'_> {
 
     /// Names a cluster in the status before the first write there.
     async fn settle_in(&self, open: &Open, places: &mut BTreeSet<Place>) -> Result<(), Error> {
+        let SetupPass { context, resources, kind, key, metadata, cause, .. } = *self;
         let place = Place { name: open.name.clone(), uid: open.site.uid.to_string() };
-        if places.contains(&place) {
+        let known = context.memory.places(kind, key).unwrap_or_default();
+        let is_recorded = known.contains(&place) || decide::read_places(&resources.status(kind, key)).contains(&place);
+        // It may have another name now, or have said only now which one it is.
+        places.retain(|known| known.uid != place.uid && (known.uid != decide::UNKNOWN || known.name != place.name));
+        places.insert(place);
+        if is_recorded {
             return Ok(());
         }
-        places.retain(|known| known.uid != place.uid);
-        places.insert(place);
-        let SetupPass { context, resources, kind, key, metadata, cause, .. } = *self;
         let status =
             super::status::with_places(&resources.status(kind, key), places, metadata.generation, ambient::now());
         enact::report(context.kcp, cause, kind, key, &status).await?;
@@ -298,6 +317,9 @@ impl SetupPass<'_> {
         let (copies, mut outcomes) = decide::copies(plan, &users, &open.site, &content, &live);
         let copies = Known { is_complete: false, ..self.known_there(open, COPY, copies, &known) };
         outcomes.extend(self.run(open, &copies, &mut there).await?);
+        let (optional, mut more) = decide::optional_copies(plan, &users, &open.site, &content, &live);
+        let optional = Known { is_complete: false, ..self.known_there(open, COPY, optional, &known) };
+        more.extend(self.run(open, &optional, &mut there).await?);
         let is_blocked = outcomes.iter().any(|(_, outcome)| !matches!(outcome, Outcome::Well | Outcome::Waits(_)));
         // New pods would wait for what they mount. Until it is there, those that exist stay.
         if !is_blocked {
@@ -308,8 +330,16 @@ impl SetupPass<'_> {
             own.wanted.extend(known.wanted.iter().cloned());
             outcomes.extend(self.run(open, &own, &mut there).await?);
         }
+        outcomes.extend(more);
         self.prune_copies(open, &users, &known).await?;
         Ok(outcomes)
+    }
+
+    /// Whether a cluster has not shown all objects that were applied there.
+    fn is_unseen(&self, open: &Open, there: &[(ObjectName, Outcome)]) -> bool {
+        let scope = state::scope(&open.site.uid, self.key.namespace());
+        let verified = self.context.memory.verified(&scope, there.iter().map(|(name, _)| name));
+        verified.values().any(|verified| !verified.is_shown)
     }
 
     /// The objects with a mark in a cluster, and those that shall be there.
@@ -342,13 +372,14 @@ impl SetupPass<'_> {
     }
 
     async fn run(&self, open: &Open, known: &Known, there: &mut Observed) -> Result<Vec<(ObjectName, Outcome)>, Stop> {
-        let outcomes = self.work_in(&open.cluster, known, there).await.inspect_err(|failed| {
+        let mut outcomes = self.work_in(&open.cluster, known, there).await.inspect_err(|failed| {
             // Further requests would wait as long.
             if failed.is_elsewhere && failed.error.is_unreachable() {
                 open.cluster.silent_since(Instant::now());
             }
         })?;
         self.remember(known, there, &outcomes);
+        outcomes.retain(|(name, _)| !decide::is_provided(known, there, name));
         // What was read and applied says nothing of objects with the same names that belong to others.
         there.applied.clear();
         there.found.clear();
@@ -363,6 +394,8 @@ impl SetupPass<'_> {
         let mut rest = self.known_there(open, COPY, Vec::new(), known);
         rest.wanted.extend(users.mounted.keys().cloned());
         rest.wanted.extend(open.objects.values().flat_map(|live| live.mounts.iter().cloned()));
+        // Pods do without them.
+        rest.wanted.retain(|name| !users.optional.contains(name) || here_of(self, name).is_some());
         rest.is_complete = true;
         self.run(open, &rest, &mut Observed::default()).await.map(drop)
     }
@@ -397,20 +430,21 @@ impl SetupPass<'_> {
         let namespace = self.key.namespace();
         let open = match decide::reach(place, namespace, self.context.stores) {
             Standing::Asked => return Ok(Gone::Asked),
-            Standing::Unusable(sentence) => return Ok(Gone::Not(sentence)),
+            Standing::Unusable(sentence) => return Ok(Gone::Unknown(sentence)),
             Standing::Usable(open) => open,
         };
         match self.clear_in(&open).await {
             Ok(0) => {
                 // The others may have less to copy now.
-                self.context.stores.wake_placed(&Key::new(namespace, &open.name));
+                let left = (self.kind, self.key.clone());
+                self.context.stores.wake_placed(&Key::new(namespace, &open.name), &left);
                 Ok(Gone::All)
             }
             Ok(count) => Ok(Gone::Leaves(count)),
             Err(Stop::Control(error)) => Err(error),
             // Its present state is deleted in the next pass.
             Err(Stop::Changed(_)) => Ok(Gone::Leaves(1)),
-            Err(Stop::Elsewhere(sentence)) => Ok(Gone::Failed(format!("cluster {}: {sentence}", open.name))),
+            Err(Stop::Elsewhere(sentence)) => Ok(Gone::Unknown(format!("cluster {}: {sentence}", open.name))),
         }
     }
 
@@ -467,15 +501,11 @@ impl SetupPass<'_> {
                 Gone::Leaves(count) => {
                     return Ok(Some(format!("{count} objects in cluster {} are being deleted", place.name)));
                 }
-                Gone::Not(sentence) if decide::is_forgotten(self.metadata, &place) => {
+                Gone::Unknown(sentence) if decide::is_forgotten(self.metadata, &place) => {
                     self.tell_orphans(&place, &sentence);
                     placement.places.remove(&place);
                 }
-                Gone::Failed(sentence) if decide::is_named(self.metadata, &place) => {
-                    self.tell_orphans(&place, &sentence);
-                    placement.places.remove(&place);
-                }
-                Gone::Not(sentence) | Gone::Failed(sentence) => {
+                Gone::Unknown(sentence) => {
                     let sentence = decide::unforgotten(&place, &sentence);
                     placement.state = Some(Err(sentence.clone()));
                     return Ok(Some(sentence));

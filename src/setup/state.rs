@@ -80,7 +80,8 @@ struct Memory {
     gone: HashMap<Key, Authority>,
     /// How far the replacement of a CA was, by Secret, when that was last told.
     told: HashMap<Key, (Owner, Phase)>,
-    /// The other clusters that resources have in their status, as it was last written.
+    /// The other clusters that resources have in their status, as it was last written or found. A resource that this
+    /// process has not finished a pass over is missing.
     places: HashMap<(Kind, Key), BTreeSet<Place>>,
 }
 
@@ -152,6 +153,8 @@ pub(super) struct KnownContent {
     pub(super) private: BTreeSet<String>,
     /// Those of them whose private key is that of a CA.
     pub(super) authorities: BTreeSet<String>,
+    /// Those that may have the private key of a CA: nothing that can be read says whose it is.
+    pub(super) unclear: BTreeSet<String>,
 }
 
 /// The values of a Secret or ConfigMap, by key. They do not outlive the pass that read them.
@@ -183,8 +186,13 @@ pub(super) enum Origin {
     Composed(Content),
     /// The built-in CA issues them.
     Issued(Box<Request>),
-    /// The object of the same kind and name in the control plane has them. Contains the keys of the copy.
-    Copied(Vec<String>),
+    /// The object of the same kind and name in the control plane has them.
+    Copied {
+        /// The keys of the copy.
+        keys: Vec<String>,
+        /// Further keys that stay as they are if the copy has them.
+        kept: BTreeSet<String>,
+    },
 }
 
 /// Who issues the certificates of kcp landscapes.
@@ -452,18 +460,15 @@ impl SetupMemory {
         self.lock().trying.get(&(kind, key.clone())) == Some(&None)
     }
 
-    /// The other clusters in the status that was last written: the watch may not show it yet.
-    pub(super) fn places(&self, kind: Kind, key: &Key) -> BTreeSet<Place> {
-        self.lock().places.get(&(kind, key.clone())).cloned().unwrap_or_default()
+    /// The other clusters in the status that was last written: the watch may not show it yet. `None` if this process
+    /// does not know them.
+    pub(super) fn places(&self, kind: Kind, key: &Key) -> Option<BTreeSet<Place>> {
+        self.lock().places.get(&(kind, key.clone())).cloned()
     }
 
     /// Remembers the other clusters in the status.
     pub(super) fn set_places(&self, kind: Kind, key: &Key, places: BTreeSet<Place>) {
-        let mut memory = self.lock();
-        match places.is_empty() {
-            true => memory.places.remove(&(kind, key.clone())),
-            false => memory.places.insert((kind, key.clone()), places),
-        };
+        self.lock().places.insert((kind, key.clone()), places);
     }
 
     /// Forgets everything inside kcp and in other clusters of a resource that is gone, and how far the replacement of

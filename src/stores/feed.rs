@@ -214,6 +214,8 @@ impl Feed<'_> {
             Change::NotServed => stores.set_served(table, &namespace, false),
             Change::Served => stores.set_served(table, &namespace, true),
             Change::Forbidden { why } => stores.set_denied(table, &namespace, &why),
+            // What is listed stays listed.
+            Change::Permitted => {}
             Change::Synced => stores.listed(table, &namespace),
         };
         follower::follow(Arc::clone(self.kcp), options, project, on_change)
@@ -302,8 +304,12 @@ impl Feed<'_> {
             Change::Set { key, .. } | Change::Gone { key, .. } | Change::Unreadable { key, .. } => {
                 stores.virtual_service_changed(&key);
             }
-            Change::Cleared { .. } | Change::NotServed | Change::Served | Change::Forbidden { .. } | Change::Synced => {
-            }
+            Change::Cleared { .. }
+            | Change::NotServed
+            | Change::Served
+            | Change::Forbidden { .. }
+            | Change::Permitted
+            | Change::Synced => {}
         };
         let options = Options::all(istio("VirtualService", "virtualservices")).namespace(namespace).metadata_only();
         follower::follow(Arc::clone(self.kcp), options, project, on_change)

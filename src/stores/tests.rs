@@ -643,3 +643,24 @@ fn a_source_is_woken_when_others_change_its_kcp_landscape_and_not_by_its_own_app
     assert!(wakes(metadata("a", 1), bare), "a user replaced it by another");
     assert!(wakes(metadata("a", 1), with(&|metadata| metadata.uid = Some("other".to_owned()))), "it was made again");
 }
+
+#[test]
+fn a_resource_that_leaves_a_cluster_wakes_the_others_there_and_not_itself() {
+    let cache = |stores: &Stores, name: &str, cluster: &str| {
+        let cache = json!({
+            "apiVersion": "operator.kcp.io/v1alpha1", "kind": "CacheServer",
+            "spec": {"certificates": {"issuerRef": {"name": "any"}}},
+            "metadata": {"namespace": "kcp-system", "name": name, "annotations": {"tidegate.dev/cluster": cluster}},
+        });
+        upsert::<setup::CacheServer>(stores, serde_json::from_value(cache).unwrap());
+    };
+    check_after(
+        |stores| {
+            cache(stores, "one", "eu");
+            cache(stores, "two", "eu");
+            cache(stores, "three", "us");
+        },
+        |stores| stores.wake_placed(&key("eu"), &(setup::Kind::CacheServer, key("one"))),
+        &["CacheServer kcp-system/two changed"],
+    );
+}

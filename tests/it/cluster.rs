@@ -644,6 +644,7 @@ fn follow(cluster: &Arc<Cluster>, options: follower::Options) -> (Followed<Strin
                     follower::Change::NotServed => "not served".to_owned(),
                     follower::Change::Served => "served".to_owned(),
                     follower::Change::Forbidden { why } => why,
+                    follower::Change::Permitted => "permitted".to_owned(),
                     follower::Change::Synced => "synced".to_owned(),
                 });
             }

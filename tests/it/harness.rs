@@ -441,7 +441,8 @@ impl<P> Followed<P> {
             | Change::Cleared { .. }
             | Change::NotServed
             | Change::Served
-            | Change::Forbidden { .. } => {}
+            | Change::Forbidden { .. }
+            | Change::Permitted => {}
             Change::Synced => *is_synced = true,
         });
     }

@@ -82,12 +82,15 @@ pub enum Change<P> {
     NotServed,
     /// The kind is served again, and all its objects are reported.
     Served,
-    /// This process may not list the objects, and no list was complete before. It tries again, and reports this each
-    /// time.
+    /// This process may not list or watch the objects. What is known of them stays. It tries again, and reports this
+    /// each time.
     Forbidden {
         /// The missing right, as a sentence with the account.
         why: String,
     },
+    /// After [`Change::Forbidden`], if a list was complete before: this process may watch the objects again. Changes
+    /// since then follow.
+    Permitted,
     /// The first list is complete: from now on the caller knows all objects. Also reported for a kind that is not
     /// served.
     Synced,
@@ -173,6 +176,7 @@ where
         reported: BTreeMap::new(),
         unreadable: BTreeMap::new(),
         is_synced: false,
+        is_forbidden: false,
         is_absent: false,
         absences: 0,
     };
@@ -189,6 +193,8 @@ struct Follower<K, P> {
     /// The objects that exist and cannot be read.
     unreadable: BTreeMap<Key, Arc<Unreadable>>,
     is_synced: bool,
+    /// Whether the last request was forbidden.
+    is_forbidden: bool,
     /// Whether the kind was reported as not served.
     is_absent: bool,
     /// How often in a row it was not served.
@@ -266,9 +272,8 @@ where
                     error
                 }
             };
-            if let Error::Forbidden { .. } = *error
-                && !self.is_synced
-            {
+            if let Error::Forbidden { .. } = *error {
+                self.is_forbidden = true;
                 (self.on_change)(Change::Forbidden { why: error.to_string() });
             }
             // A watch that ran for a while before it broke is not a consecutive failure.
@@ -354,6 +359,7 @@ where
         if std::mem::replace(&mut self.is_absent, false) {
             (self.on_change)(Change::Served);
         }
+        self.say_permitted();
         self.say_synced();
         Ok(version)
     }
@@ -380,6 +386,7 @@ where
             ask = ask.metadata_only();
         }
         let body = self.cluster.transport.open(ask).await.map_err(|error| Interrupted::at(error, &version))?;
+        self.say_permitted();
         let mut lines = Lines { body, buffer: Vec::new(), done: 0 };
         loop {
             let line = match tokio::time::timeout(SILENCE_MAX, lines.next()).await {
@@ -492,6 +499,13 @@ where
         }
         for found in unreadable.into_values() {
             self.keep(found);
+        }
+    }
+
+    /// Before the first list is complete, [`Change::Synced`] says it.
+    fn say_permitted(&mut self) {
+        if std::mem::replace(&mut self.is_forbidden, false) && self.is_synced {
+            (self.on_change)(Change::Permitted);
         }
     }
 

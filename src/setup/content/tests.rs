@@ -62,3 +62,52 @@ fn what_is_kept_of_a_secret_has_no_value_of_it() {
     assert_eq!(values["other"], [0, 1]);
     assert_eq!(super::known("7", &values).is_self_signed, None);
 }
+
+/// Row 66: private keys are found in PEM, in DER and in key stores. What is no text and may be the key of a CA counts
+/// as one.
+#[test]
+fn r66_private_keys_are_found_in_all_formats_and_so_is_whose_they_are() {
+    let certificate = |is_ca| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(vec!["a.example.com".to_owned()]).unwrap();
+        params.is_ca = is_ca;
+        (params.self_signed(&key).unwrap(), key)
+    };
+    let (ca, ca_key) = certificate(rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained));
+    let (leaf, _) = certificate(rcgen::IsCa::NoCa);
+    let (ca_pem, leaf_pem) = (ca.pem().into_bytes(), leaf.pem().into_bytes());
+    let (ca_der, key_der) = (ca.der().to_vec(), ca_key.serialize_der());
+    let combined = [ca_key.serialize_pem().into_bytes(), ca_pem.clone()].concat();
+    let p12 = [&[0x30_u8, 0x82, 0x01, 0x00, 0x02, 0x01, 0x03][..], &[0xff; 253]].concat();
+    let jks: Vec<u8> = vec![0xfe, 0xed, 0xfe, 0xed, 0, 0, 0, 2];
+    let lines = STANDARD.encode(&p12).as_bytes().chunks(64).collect::<Vec<_>>().join(&b"\n"[..]);
+    let (tls, root, text) = ("tls.crt", "ca.crt", b"0:text\n".to_vec());
+    let kubeconfig = br#"{"users": [{"user": {"client-key-data": "YQ=="}}]}"#.to_vec();
+    for (values, private, authorities, unclear) in [
+        // The Secret of a CA, with all that cert-manager may write.
+        (vec![(tls, &ca_pem), ("tls.key", &key_der)], "tls.key", "tls.key", "tls.key"),
+        (vec![(tls, &ca_pem), ("keystore.p12", &p12)], "keystore.p12", "keystore.p12", "keystore.p12"),
+        (vec![(tls, &ca_pem), ("keystore.jks", &jks)], "keystore.jks", "keystore.jks", "keystore.jks"),
+        (vec![(tls, &ca_pem), ("key.der", &key_der)], "key.der", "key.der", "key.der"),
+        (vec![(tls, &ca_pem), ("tls-combined.pem", &combined)], "tls-combined.pem", "tls-combined.pem", ""),
+        // That of another certificate.
+        (vec![(tls, &leaf_pem), (root, &ca_pem), ("keystore.p12", &p12)], "keystore.p12", "", ""),
+        (vec![(tls, &leaf_pem), (root, &ca_pem), ("key.der", &key_der)], "key.der", "", ""),
+        (vec![(tls, &leaf_pem), (root, &ca_pem), ("more.p12", &p12)], "more.p12", "more.p12", "more.p12"),
+        // Those of users, in whichever format.
+        (vec![("one.der", &ca_der), ("one.p12", &p12)], "one.p12", "one.p12", "one.p12"),
+        (vec![("one.pem", &combined)], "one.pem", "one.pem", ""),
+        (vec![("one.p12", &p12), ("note", &text)], "one.p12", "", "one.p12"),
+        (vec![("one.txt", &lines), ("note", &text)], "one.txt", "", "one.txt"),
+        (vec![(root, &ca_pem), ("one.bin", &vec![5, 2, 0])], "", "", "one.bin"),
+        (vec![("one.bin", &vec![5, 2, 0]), ("ca.der", &ca_der[..8].to_vec())], "", "", ""),
+        (vec![("kubeconfig", &kubeconfig)], "kubeconfig", "", ""),
+    ] {
+        let shown: Vec<&str> = values.iter().map(|(key, _)| *key).collect();
+        let values: Values = values.into_iter().map(|(key, value)| (key.to_owned(), value.clone())).collect();
+        let known = super::known("1", &values);
+        let text = |keys: &BTreeSet<String>| keys.iter().cloned().collect::<Vec<_>>().join(" ");
+        let found = [text(&known.private), text(&known.authorities), text(&known.unclear)];
+        assert_eq!(found, [private, authorities, unclear], "{shown:?}");
+    }
+}

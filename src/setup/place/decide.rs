@@ -12,7 +12,10 @@ use tidegate_core::{
         names::{annotation, label},
         shared::{Condition, ObjectMeta},
     },
-    conditions::{self, setup::PLACES},
+    conditions::{
+        self,
+        setup::{CLUSTER, PLACES, VALID},
+    },
     landscape,
     object::{Digest, Object},
     plan::setup::{Gate, Mounted, Plan, Problem, setup_mark},
@@ -23,7 +26,7 @@ use crate::{
     setup::{
         decide::Outcome,
         object::{LiveObject, ObjectKind, ObjectState},
-        state::{Desired, Keys, Known, KnownContent, LiveObjects, ObjectName, Origin, Site},
+        state::{Desired, Keys, Known, KnownContent, LiveObjects, ObjectName, Observed, Origin, Site},
     },
     stores::{Identity, OtherCluster, Stores},
 };
@@ -38,9 +41,12 @@ pub(super) const CONFIG: &str = "config";
 pub(in crate::setup) struct Place {
     /// Its name in annotations.
     pub(in crate::setup) name: String,
-    /// The UID of its namespace `kube-system`.
+    /// The UID of its namespace `kube-system`, or [`UNKNOWN`].
     pub(in crate::setup) uid: String,
 }
+
+/// Instead of the UID of a cluster that has not said it since the record of clusters was lost. Then its name counts.
+pub(super) const UNKNOWN: &str = "unknown";
 
 /// Whether a cluster can be used now.
 pub(super) enum Standing {
@@ -60,10 +66,8 @@ pub(super) enum Gone {
     Asked,
     /// So many objects, which are being deleted.
     Leaves(usize),
-    /// It is not known, because the cluster cannot be used: one sentence.
-    Not(String),
-    /// It is not known, because a request failed in a cluster that can be used: one sentence.
-    Failed(String),
+    /// It is not known, because the cluster cannot be used or a request failed there: one sentence.
+    Unknown(String),
 }
 
 /// What the resources in a cluster mount.
@@ -71,6 +75,10 @@ pub(super) enum Gone {
 pub(super) struct Users {
     /// The keys of each Secret and ConfigMap.
     pub(super) mounted: BTreeMap<ObjectName, Wanted>,
+    /// Those that are copied only if they exist, because no pod waits for them.
+    pub(super) optional: BTreeSet<ObjectName>,
+    /// The Secrets with credentials of registries.
+    pulled: BTreeSet<String>,
     /// Whether each of the resources has a plan.
     pub(super) are_all_known: bool,
 }
@@ -82,6 +90,8 @@ pub(super) struct Wanted {
     named: BTreeSet<String>,
     /// The labels of the resources of which a volume has all.
     whole: BTreeSet<String>,
+    /// Whether pods wait for it.
+    is_required: bool,
 }
 
 // === impl Place ===
@@ -92,15 +102,63 @@ impl fmt::Display for Place {
     }
 }
 
-/// The clusters that a status names.
-pub(in crate::setup) fn read_places(status: &Value) -> BTreeSet<Place> {
-    let all: Vec<Condition> = serde_json::from_value(status["conditions"].clone()).unwrap_or_default();
-    let text = conditions::message(&all, PLACES).unwrap_or_default();
-    let place = |text: &str| {
+impl Place {
+    fn read(text: &str) -> Option<Place> {
         let (name, uid) = text.strip_suffix(')')?.split_once(" (")?;
         Some(Place { name: name.to_owned(), uid: uid.to_owned() })
+    }
+
+    /// Whether both are one cluster, whatever its name.
+    pub(super) fn is_same(&self, other: &Place) -> bool {
+        self.uid == other.uid && (self.uid != UNKNOWN || self.name == other.name)
+    }
+}
+
+fn conditions_of(status: &Value) -> Vec<Condition> {
+    serde_json::from_value(status["conditions"].clone()).unwrap_or_default()
+}
+
+/// The clusters that a status names.
+pub(in crate::setup) fn read_places(status: &Value) -> BTreeSet<Place> {
+    let all = conditions_of(status);
+    conditions::message(&all, PLACES).unwrap_or_default().split(", ").filter_map(Place::read).collect()
+}
+
+/// Whether a status is not one that Tidegate wrote: it is gone, or others have edited the clusters that it names. Then
+/// it does not tell where objects of the resource are.
+pub(super) fn is_lost(status: &Value) -> bool {
+    let all = conditions_of(status);
+    match conditions::find(&all, PLACES) {
+        Some(_) => {
+            let text = conditions::message(&all, PLACES).unwrap_or_default();
+            text.split(", ").any(|text| Place::read(text).is_none())
+        }
+        // The first is in each status, and the second is true only if the clusters are named as well.
+        None => conditions::find(&all, VALID).is_none() || conditions::is_true(&all, CLUSTER),
+    }
+}
+
+/// Adds clusters that are not known yet.
+pub(super) fn add_places(known: &mut BTreeSet<Place>, more: impl IntoIterator<Item = Place>) {
+    for place in more {
+        if !known.iter().any(|known| known.is_same(&place)) {
+            known.insert(place);
+        }
+    }
+}
+
+/// The clusters that may have objects of a resource if nothing is known of it: all to which Secrets of its namespace
+/// lead, and the one that it asks for.
+pub(super) fn possible_places(all: &[(String, OtherCluster)], wanted: Option<&str>) -> BTreeSet<Place> {
+    let uid = |found: &OtherCluster| match &found.identity {
+        Identity::Known { uid, .. } => uid.to_string(),
+        Identity::Asked | Identity::Refused(_) => UNKNOWN.to_owned(),
     };
-    text.split(", ").filter_map(place).collect()
+    let mut places = BTreeSet::new();
+    add_places(&mut places, all.iter().map(|(name, found)| Place { name: name.clone(), uid: uid(found) }));
+    let wanted = wanted.filter(|wanted| all.iter().all(|(name, _)| name != wanted));
+    add_places(&mut places, wanted.map(|wanted| Place { name: wanted.to_owned(), uid: UNKNOWN.to_owned() }));
+    places
 }
 
 /// The same as text.
@@ -108,20 +166,24 @@ pub(in crate::setup) fn write_places(places: &BTreeSet<Place>) -> String {
     places.iter().map(Place::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a user has given up what a cluster has of a resource.
+/// Whether a user has given up what a cluster has of a resource: by its name or UID, and nothing else. What says that
+/// a Shard may go with its workspaces says nothing about pods, which may run where nobody can see them.
 pub(super) fn is_forgotten(metadata: &ObjectMeta, place: &Place) -> bool {
-    let is_forced = landscape::annotation(metadata, annotation::FORCE_REMOVAL) == Some("true");
-    is_named(metadata, place) || (is_forced && metadata.deletion_timestamp.is_some())
-}
-
-/// Whether a user has named the cluster that is given up.
-pub(super) fn is_named(metadata: &ObjectMeta, place: &Place) -> bool {
-    let named = landscape::annotation(metadata, annotation::FORGET_CLUSTER);
-    named.is_some_and(|named| named == place.name || named == place.uid)
+    let named = landscape::annotation(metadata, annotation::FORGET_CLUSTER).unwrap_or_default();
+    named.split(',').map(str::trim).any(|named| !named.is_empty() && (named == place.name || named == place.uid))
 }
 
 /// Why objects stay in a cluster, and what to do if it does not come back.
 pub(super) fn unforgotten(place: &Place, sentence: &str) -> String {
+    if place.uid == UNKNOWN {
+        return format!(
+            "the status did not say which clusters have objects of it, and cluster {} may have some: {sentence}; if it \
+             has none, or is gone for good, set the annotation `{}: {}`",
+            place.name,
+            annotation::FORGET_CLUSTER,
+            place.name
+        );
+    }
     format!(
         "objects stay in cluster {place}: {sentence}; if it is gone for good, set the annotation `{}: {}`",
         annotation::FORGET_CLUSTER,
@@ -197,7 +259,7 @@ fn reach_in(place: &Place, all: Vec<(String, OtherCluster)>) -> Standing {
     let mut of_name = None;
     let mut is_asked = false;
     for (name, found) in all {
-        if is_it(&found) {
+        if is_it(&found) || (place.uid == UNKNOWN && name == place.name) {
             return judge(&name, found);
         }
         is_asked |= matches!(found.identity, Identity::Asked) && found.outage.is_none();
@@ -258,36 +320,60 @@ impl Users {
                 users.are_all_known = false;
                 continue;
             };
-            for Mounted { kind, name, keys } in plan.mounted() {
+            users.pulled.extend(plan.pull_secrets().into_iter().map(str::to_owned));
+            let required = plan.mounted().into_iter().map(|mounted| (mounted, true));
+            let all = required.chain(plan.used().into_iter().map(|used| (used, false)));
+            for (Mounted { kind, name, keys }, is_required) in all {
                 let Some(kind) = ObjectKind::named(kind) else { continue };
                 let wanted = users.mounted.entry((kind, name)).or_default();
+                wanted.is_required |= is_required;
                 wanted.whole.extend(keys.is_empty().then(|| setup_mark(plan.kind, plan.key.name())));
                 wanted.named.extend(keys);
             }
         }
+        let optional = users.mounted.iter().filter(|(_, wanted)| !wanted.is_required);
+        users.optional = optional.map(|(name, _)| name.clone()).collect();
         users
+    }
+
+    /// The type of a copy of a Secret with these keys. The kubelet takes credentials of registries from two types only.
+    fn secret_type(&self, name: &str, keys: &[String]) -> &'static str {
+        let has = |wanted: &str| self.pulled.contains(name) && keys.iter().any(|key| key == wanted);
+        if has(".dockerconfigjson") {
+            "kubernetes.io/dockerconfigjson"
+        } else if has(".dockercfg") {
+            "kubernetes.io/dockercfg"
+        } else {
+            "Opaque"
+        }
     }
 }
 
 // === impl Wanted ===
 
 impl Wanted {
-    /// The keys that a copy has of a Secret or ConfigMap with this content. Fails with one sentence if a volume names
-    /// the private key of a CA. Of a volume with all keys, private keys of CAs are left out, and all private keys if
-    /// the Secret belongs to a resource, `owner`, that has no such volume.
-    fn keys(&self, name: &ObjectName, content: &KnownContent, owner: Option<&str>) -> Result<Vec<String>, String> {
-        if let Some(key) = self.named.iter().find(|key| content.authorities.contains(*key)) {
-            return Err(format!(
-                "Secret {}, key `{key}`: the private key of a CA does not leave the control plane; mount `tls.crt` only",
-                name.1
-            ));
-        }
+    /// The keys that a copy has of a Secret or ConfigMap with this content: never the private key of a CA, also if a
+    /// volume names it. Of a volume with all keys, what may be one is left out, and private keys are if the Secret
+    /// belongs to a resource, `owner`, that has no such volume.
+    fn keys(&self, content: &KnownContent, owner: Option<&str>) -> Vec<String> {
         let is_of_others = owner.is_some_and(|owner| !self.whole.contains(owner));
         let is_left_out =
-            |key: &String| content.authorities.contains(key) || (is_of_others && content.private.contains(key));
-        let is_copied = |key: &&String| self.named.contains(*key) || (!self.whole.is_empty() && !is_left_out(key));
-        Ok(content.keys.keys().filter(is_copied).cloned().collect())
+            |key: &String| content.unclear.contains(key) || (is_of_others && content.private.contains(key));
+        let is_in_whole = |key: &String| !self.whole.is_empty() && !is_left_out(key);
+        let is_wanted = |key: &String| self.named.contains(key) || is_in_whole(key);
+        let is_copied = |key: &&String| !content.authorities.contains(*key) && is_wanted(key);
+        content.keys.keys().filter(is_copied).cloned().collect()
     }
+}
+
+/// Why a resource whose volume names the private key of a CA gets no copy: one sentence; `None` if none does. Others
+/// may mount the certificate of the same Secret.
+fn refusal(mounted: &Mounted, content: &KnownContent) -> Option<String> {
+    let key = mounted.keys.iter().find(|key| content.authorities.contains(*key))?;
+    Some(format!(
+        "Secret {}, key `{key}`: the private key of a CA does not leave the control plane; mount `tls.crt` only",
+        mounted.name
+    ))
 }
 
 /// The copies of what the pods of a plan mount, with the keys for all users, and what cannot be copied. `content` and
@@ -299,26 +385,77 @@ pub(super) fn copies(
     content: &dyn Fn(&ObjectName) -> Option<Arc<KnownContent>>,
     live: &dyn Fn(&ObjectName) -> Option<Arc<LiveObject>>,
 ) -> (Vec<Desired>, Vec<(ObjectName, Outcome)>) {
+    copies_of(plan, plan.mounted(), users, site, content, live)
+}
+
+/// The same of what they use if it exists, and do not wait for.
+pub(super) fn optional_copies(
+    plan: &Plan,
+    users: &Users,
+    site: &Site,
+    content: &dyn Fn(&ObjectName) -> Option<Arc<KnownContent>>,
+    live: &dyn Fn(&ObjectName) -> Option<Arc<LiveObject>>,
+) -> (Vec<Desired>, Vec<(ObjectName, Outcome)>) {
+    let required: BTreeSet<ObjectName> = plan.mounted().iter().filter_map(name_of).collect();
+    let exists = |name: &ObjectName| live(name).is_some() && content(name).is_some();
+    let is_optional =
+        |mounted: &Mounted| name_of(mounted).is_some_and(|name| !required.contains(&name) && exists(&name));
+    let used = plan.used().into_iter().filter(is_optional).collect();
+    copies_of(plan, used, users, site, content, live)
+}
+
+/// An object that is mounted.
+pub(in crate::setup) fn name_of(mounted: &Mounted) -> Option<ObjectName> {
+    Some((ObjectKind::named(mounted.kind)?, mounted.name.clone()))
+}
+
+fn copies_of(
+    plan: &Plan,
+    mounted: Vec<Mounted>,
+    users: &Users,
+    site: &Site,
+    content: &dyn Fn(&ObjectName) -> Option<Arc<KnownContent>>,
+    live: &dyn Fn(&ObjectName) -> Option<Arc<LiveObject>>,
+) -> (Vec<Desired>, Vec<(ObjectName, Outcome)>) {
     let (mut copies, mut refused) = (Vec::new(), Vec::new());
-    for mounted in plan.mounted() {
-        let Some(kind) = ObjectKind::named(mounted.kind) else { continue };
-        let name = (kind, mounted.name.clone());
+    for mounted in mounted {
+        let Some(name) = name_of(&mounted) else { continue };
         let wanted = users.mounted.get(&name).cloned().unwrap_or_default();
         let found = content(&name);
         let owner = live(&name).and_then(|live| live.mark.clone());
-        let keys = found.as_ref().map_or(Ok(Vec::new()), |found| wanted.keys(&name, found, owner.as_deref()));
-        match keys {
-            Ok(keys) => copies.extend(copy(plan, mounted, keys, found.as_deref(), site)),
-            Err(sentence) => refused.push((name, Outcome::Unusable(sentence))),
+        if let Some(sentence) = found.as_ref().and_then(|found| refusal(&mounted, found)) {
+            refused.push((name, Outcome::Unusable(sentence)));
+            continue;
         }
+        let keys = found.as_ref().map(|found| wanted.keys(found, owner.as_deref())).unwrap_or_default();
+        // Whoever has no plan now has pods that mount what the last plan said.
+        let kept = found.as_ref().filter(|_| !users.are_all_known).map(|found| others(found, &keys));
+        let keys = (keys, kept.unwrap_or_default());
+        copies.extend(copy(plan, mounted, keys, users, found.as_deref(), site));
     }
     (copies, refused)
+}
+
+/// Whether a user has created there what is copied only if it exists: it stays as it is.
+pub(super) fn is_provided(known: &Known, there: &Observed, name: &ObjectName) -> bool {
+    let is_optional = known.desired.iter().any(|desired| {
+        desired.name == *name && desired.gates.is_empty() && matches!(desired.origin, Origin::Copied { .. })
+    });
+    let found = there.found.get(name).and_then(Option::as_ref).filter(|_| is_optional);
+    found.is_some_and(|found| found.label(label::SETUP).is_none()) && !there.applied.contains_key(name)
+}
+
+/// The other keys of a Secret or ConfigMap that a copy may have.
+fn others(content: &KnownContent, keys: &[String]) -> BTreeSet<String> {
+    let all = content.keys.keys().filter(|key| !keys.contains(key) && !content.authorities.contains(*key));
+    all.cloned().collect()
 }
 
 fn copy(
     plan: &Plan,
     mounted: Mounted,
-    keys: Vec<String>,
+    (keys, kept): (Vec<String>, BTreeSet<String>),
+    users: &Users,
     found: Option<&KnownContent>,
     site: &Site,
 ) -> Option<Desired> {
@@ -334,13 +471,16 @@ fn copy(
     });
     let mut object = Object::new(value).ok()?;
     if kind == ObjectKind::Secret {
-        object.map_mut().insert("type".to_owned(), "Opaque".into());
+        object.map_mut().insert("type".to_owned(), users.secret_type(&mounted.name, &keys).into());
     }
     let nothing = Keys::new();
     let values = found.map_or(&nothing, |found| &found.keys);
-    let values: Vec<String> = keys.iter().filter_map(|key| Some(format!("{key}={}", values.get(key)?))).collect();
+    let values = keys.iter().filter_map(|key| Some(format!("{key}={}", values.get(key)?)));
+    // Once nothing is kept any more, the copy is another one.
+    let values: Vec<String> = values.chain(kept.iter().map(|key| format!("{key} stays"))).collect();
     let digest = Digest::of_bytes(format!("{}{}", object.digest(), values.join("\n")).as_bytes());
-    let (name, gates) = ((kind, mounted.name.clone()), vec![Gate::Key(mounted)]);
-    let copy = Desired { name, object, digest, gates, origin: Origin::Copied(keys), replicas: None };
+    let name = (kind, mounted.name.clone());
+    let gates = if users.optional.contains(&name) { Vec::new() } else { vec![Gate::Key(mounted)] };
+    let copy = Desired { name, object, digest, gates, origin: Origin::Copied { keys, kept }, replicas: None };
     Some(labelled(&copy, site, None))
 }

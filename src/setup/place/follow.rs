@@ -1,7 +1,7 @@
 //! Keeps the connections to other clusters, and watches their objects: one task a cluster.
 //!
-//! A cluster is used once it is known which one it is. Its outage is logged once when it begins and once when it ends,
-//! and wakes the resources of its namespace both times.
+//! A cluster is used once it is known which one it is. An outage, and a right that it denies, is logged once when it
+//! begins and once when it ends, and wakes the resources of its namespace both times.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -32,6 +32,8 @@ const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// How often the end or the begin of an outage is looked for. Sends a request only during an outage.
 const GLANCE: Duration = Duration::from_secs(1);
+/// How often a cluster is asked whether it grants a right again that it has denied.
+const ASKED_AGAIN: Duration = Duration::from_secs(10);
 /// A cluster that has not listed its objects after this time is a problem.
 const LISTED_WITHIN: Duration = Duration::from_secs(15);
 
@@ -41,6 +43,17 @@ enum Refusal {
     Final(String),
     /// It may be used later: one sentence.
     ForNow(String),
+}
+
+/// Why a cluster that is known cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    /// It cannot be reached.
+    Outage,
+    /// The account of its Secret lacks a right.
+    Denied,
+    /// It does not list its objects, for another reason.
+    Unlisted,
 }
 
 /// A cluster, and the Secrets that lead there with their versions.
@@ -117,28 +130,29 @@ async fn keep(kcp: &Cluster, stores: &Stores, place: Key, secrets: BTreeMap<Stri
 
 /// Notes when a cluster cannot be used any more, and when it can again. Ends if another one answers after an outage.
 async fn glance(cluster: &Cluster, stores: &Stores, place: &Key, identity: &str) {
-    let (began, mut known) = (Instant::now(), false);
+    let began = Instant::now();
+    let (mut known, mut asked) = (None, None);
     loop {
         tokio::time::sleep(GLANCE).await;
         if cluster.outage().is_some() {
             // Nothing else asks it meanwhile. Most of these requests are not sent: after each there is a pause.
             _ = uid(cluster).await;
         }
-        let is_late = LISTED_WITHIN <= began.elapsed();
-        let problem = match (cluster.outage(), stores.unlisted_elsewhere(place).filter(|_| is_late)) {
-            (Some(outage), _) => Some(format!("cluster {} cannot be reached: {}", place.name(), outage.cause)),
-            (None, Some(kind)) => Some(format!(
-                "cluster {} does not list its objects of the kind {}: give the account of its Secret the rights of \
-                 `deploy/kcp-cluster`",
-                place.name(),
-                kind.as_str()
-            )),
-            (None, None) => None,
-        };
-        if problem.is_some() == known {
+        let denied = stores.denied_elsewhere(place);
+        let is_due = asked.is_none_or(|asked: Instant| ASKED_AGAIN <= asked.elapsed());
+        if let Some(denial) = cluster.denial().filter(|_| denied.is_some() && is_due) {
+            asked = Some(Instant::now());
+            // Once it is granted, this wakes its watches, however long their pauses have become.
+            _ = cluster.is_granted(&denial).await;
+        }
+        let unlisted = stores.unlisted_elsewhere(place).filter(|_| LISTED_WITHIN <= began.elapsed());
+        let outage = cluster.outage().map(|outage| outage.cause.to_string());
+        let found = trouble(place.name(), outage.as_deref(), denied.as_deref(), unlisted);
+        let kind = found.as_ref().map(|(kind, _)| *kind);
+        if kind == known {
             continue;
         }
-        if problem.is_none() {
+        if found.is_none() || known == Some(Trouble::Outage) {
             match uid(cluster).await {
                 Ok(Some(now)) if *now != *identity => return,
                 Ok(_) => {}
@@ -146,14 +160,38 @@ async fn glance(cluster: &Cluster, stores: &Stores, place: &Key, identity: &str)
                 Err(_) => continue,
             }
         }
-        known = problem.is_some();
-        match &problem {
-            Some(problem) => {
+        known = kind;
+        match &found {
+            Some((Trouble::Outage, problem)) => {
                 tracing::warn!(cluster = %place, problem, "another cluster of kcp landscapes cannot be reached");
+            }
+            Some((Trouble::Denied | Trouble::Unlisted, problem)) => {
+                tracing::warn!(cluster = %place, problem, "cannot use another cluster of kcp landscapes");
             }
             None => tracing::info!(cluster = %place, "another cluster of kcp landscapes can be reached again"),
         }
-        stores.set_outage_elsewhere(place, problem);
+        stores.set_outage_elsewhere(place, found.map(|(_, problem)| problem));
+    }
+}
+
+/// Why a cluster cannot be used, and one sentence about it.
+fn trouble(
+    name: &str,
+    outage: Option<&str>,
+    denied: Option<&str>,
+    unlisted: Option<ObjectKind>,
+) -> Option<(Trouble, String)> {
+    const HINT: &str = "give the account of its Secret the rights of `deploy/kcp-cluster`";
+    match (outage, denied, unlisted) {
+        (Some(cause), _, _) => Some((Trouble::Outage, format!("cluster {name} cannot be reached: {cause}"))),
+        (None, Some(why), _) => {
+            Some((Trouble::Denied, format!("the objects in cluster {name} cannot be watched: {why}; {HINT}")))
+        }
+        (None, None, Some(kind)) => {
+            let kind = kind.as_str();
+            Some((Trouble::Unlisted, format!("cluster {name} does not list its objects of the kind {kind}: {HINT}")))
+        }
+        (None, None, None) => None,
     }
 }
 
@@ -232,12 +270,10 @@ fn watch(
         Change::Set { key, new, .. } => stores.set_object_elsewhere(&place, &(kind, key.name().to_owned()), Some(new)),
         Change::Gone { key, .. } => stores.set_object_elsewhere(&place, &(kind, key.name().to_owned()), None),
         Change::Synced => stores.listed_elsewhere(&place, kind),
+        Change::Forbidden { why } => stores.set_denied_elsewhere(&place, kind, Some(why)),
+        Change::Permitted => stores.set_denied_elsewhere(&place, kind, None),
         // Such an object is read before it is written.
-        Change::Unreadable { .. }
-        | Change::Cleared { .. }
-        | Change::NotServed
-        | Change::Served
-        | Change::Forbidden { .. } => {}
+        Change::Unreadable { .. } | Change::Cleared { .. } | Change::NotServed | Change::Served => {}
     };
     if kind == ObjectKind::Deployment {
         let project = move |found: DynamicObject| Some(LiveObject::from_object(kind, found));

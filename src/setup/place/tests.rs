@@ -1,18 +1,25 @@
 use std::collections::BTreeMap;
 
 use super::{
-    decide::{copies, is_forgotten, labelled, read_places, split, unforgotten},
+    decide::{
+        UNKNOWN, add_places, copies, is_forgotten, is_lost, is_provided, labelled, optional_copies, possible_places,
+        read_places, split, unforgotten,
+    },
     *,
 };
 use crate::setup::{
-    content, desired,
+    content,
+    decide::{Act, Next},
+    desired,
     state::{Issuance, KnownContent, Origin, Values},
 };
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::json;
 use tidegate_core::{
     api::{names::annotation, setup::FrontProxy, shared::ObjectMeta},
     landscape::setup::Resources,
-    plan::setup::Mounted,
+    object::Object,
+    plan::setup::{Mounted, Problem},
     template::Templates,
 };
 
@@ -51,6 +58,26 @@ fn site() -> Site {
     Site { uid: "uid-of-eu".into(), control_plane: "uid-of-kcp".into() }
 }
 
+/// What is known before anything is there.
+fn nothing() -> Known {
+    Known {
+        namespace: NAMESPACE.to_owned(),
+        mark: setup_mark(Kind::FrontProxy, "public"),
+        place: None,
+        live: LiveObjects::new(),
+        around: None,
+        verified: BTreeMap::new(),
+        wanted: BTreeSet::new(),
+        desired: Vec::new(),
+        held: BTreeMap::new(),
+        definition: None,
+        is_complete: false,
+        may_adopt: false,
+        issuance: Issuance::CertManager,
+        now: ambient::now(),
+    }
+}
+
 fn plan(kind: Kind, name: &str) -> Plan {
     let key = Key::new(NAMESPACE, name);
     resources().plan(kind, &key, &KnownOfCluster::default()).expect("it exists").expect("a plan")
@@ -77,7 +104,7 @@ fn copies_of(plan: &Plan, users: &[&Plan], contents: &BTreeMap<ObjectName, Arc<K
 
 fn keys_of<'a>(copies: &'a [Desired], name: &str) -> &'a [String] {
     let copy = copies.iter().find(|copy| copy.name.1 == name).unwrap_or_else(|| panic!("no copy {name}"));
-    let Origin::Copied(keys) = &copy.origin else { panic!("{:?}", copy.origin) };
+    let Origin::Copied { keys, .. } = &copy.origin else { panic!("{:?}", copy.origin) };
     keys
 }
 
@@ -89,20 +116,10 @@ fn r66_another_cluster_has_the_pods_and_the_control_plane_has_the_rest() {
     let (all, failures) = desired(&Templates::embedded(), &plan, &keys, Issuance::CertManager);
     assert_eq!(failures, [""; 0]);
     let mut here = Known {
-        namespace: NAMESPACE.to_owned(),
-        mark: setup_mark(Kind::FrontProxy, "public"),
-        place: None,
-        live: LiveObjects::new(),
-        around: None,
-        verified: BTreeMap::new(),
         wanted: all.iter().map(|desired| desired.name.clone()).collect(),
         desired: all.clone(),
-        held: BTreeMap::new(),
-        definition: None,
         is_complete: true,
-        may_adopt: false,
-        issuance: Issuance::CertManager,
-        now: ambient::now(),
+        ..nothing()
     };
     let there = split(&mut here);
     let kinds = |all: &[Desired]| all.iter().map(|desired| desired.name.0).collect::<BTreeSet<_>>();
@@ -140,7 +157,8 @@ fn r66_a_copy_has_the_keys_of_all_its_users_and_no_others() {
     let copy = alone.iter().find(|copy| copy.name.1 == "main-public-server").expect("its certificate");
     let mut object = copy.object.clone();
     let values = ["tls.crt", "tls.key", "more.key"].map(|key| (key.to_owned(), b"value".to_vec()));
-    content::copy(&mut object, &values.into_iter().collect(), keys_of(&alone, "main-public-server"));
+    let keys = keys_of(&alone, "main-public-server");
+    content::copy(&mut object, &values.into_iter().collect(), keys, std::iter::empty());
     assert_eq!(object.value()["data"].as_object().expect("data").keys().collect::<Vec<_>>(), ["tls.crt", "tls.key"]);
     assert_eq!(object.label(label::SETUP), Some(COPY));
     assert_eq!(object.label(label::OWNER), None, "it belongs to all who mount it");
@@ -156,6 +174,121 @@ fn r66_a_copy_has_the_keys_of_all_its_users_and_no_others() {
     for copy in common {
         assert_eq!(digest(&of_proxy, &copy.name.1), digest(&of_shard, &copy.name.1), "{}", copy.name.1);
     }
+}
+
+/// Row 66: what no pod waits for is copied if it exists, but for what a user has created there. The kubelet takes
+/// credentials of registries only from Secrets of their type.
+#[test]
+fn r66_optional_volumes_and_credentials_of_registries_are_copied_if_they_exist() {
+    let mut resources = resources();
+    let key = Key::new(NAMESPACE, "public");
+    let mut proxy = FrontProxy::clone(&resources.front_proxies[&key]);
+    proxy.spec.image = serde_json::from_value(json!({"imagePullSecrets": [{"name": "registry"}]})).expect("an image");
+    let volumes = json!([
+        {"name": "a", "secret": {"secretName": "optional", "optional": true, "items": [{"key": "k", "path": "p"}]}},
+        {"name": "b", "projected": {"sources": [{"configMap": {"name": "settings"}}, {"secret": {"name": "missing"}}]}},
+    ]);
+    proxy.spec.extra_volumes = serde_json::from_value(volumes).expect("volumes");
+    resources.front_proxies.insert(key.clone(), Arc::new(proxy));
+    let plan = resources.plan(Kind::FrontProxy, &key, &KnownOfCluster::default()).expect("it exists").expect("a plan");
+    let users = Users::new([Ok(plan.clone())].into_iter());
+    let content = |name: &ObjectName| {
+        let keys: &[&str] = match name.1.as_str() {
+            "registry" => &[".dockerconfigjson", "more"],
+            "optional" => &["k", "more"],
+            "settings" => &["one", "two"],
+            _ => return None,
+        };
+        let values: Values = keys.iter().map(|key| ((*key).to_owned(), b"text".to_vec())).collect();
+        Some(Arc::new(content::known("1", &values)))
+    };
+    let live = |name: &ObjectName| {
+        let found = serde_json::from_value(json!({"metadata": {"name": name.1}})).expect("an object");
+        (name.1 != "missing").then(|| Arc::new(LiveObject::from_metadata(name.0, found)))
+    };
+    let (copied, refused) = optional_copies(&plan, &users, &site(), &content, &live);
+    assert!(refused.is_empty(), "{refused:?}");
+    let names: Vec<&str> = copied.iter().map(|copy| copy.name.1.as_str()).collect();
+    assert_eq!(names, ["settings", "optional", "registry"]);
+    assert_eq!(keys_of(&copied, "settings"), ["one", "two"]);
+    assert_eq!(keys_of(&copied, "optional"), ["k"]);
+    assert_eq!(keys_of(&copied, "registry"), [".dockerconfigjson"]);
+    let types: Vec<&serde_json::Value> = copied.iter().map(|copy| &copy.object.value()["type"]).collect();
+    assert_eq!(types, [&json!(null), &json!("Opaque"), &json!("kubernetes.io/dockerconfigjson")]);
+    assert!(copied.iter().all(|copy| copy.gates.is_empty()), "nothing waits for them");
+
+    let known = Known { place: Some(site()), desired: copied, ..nothing() };
+    let name = (ObjectKind::Secret, "registry".to_owned());
+    for (labels, expected) in [(json!({}), true), (json!({label::SETUP: COPY}), false)] {
+        let metadata = json!({"name": "registry", "namespace": NAMESPACE, "labels": labels});
+        let found = Object::new(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})).expect("one");
+        let mut there = Observed::default();
+        there.found.insert(name.clone(), Some(found));
+        assert_eq!(is_provided(&known, &there, &name), expected);
+    }
+}
+
+/// Row 66: while the definition of one of its users is broken, a copy loses no key. It gets no further one either.
+#[test]
+fn r66_a_copy_keeps_what_it_has_while_one_of_its_users_has_no_plan() {
+    let (proxy, shard) = (plan(Kind::FrontProxy, "public"), plan(Kind::Shard, "eu"));
+    let contents = contents(&[&proxy, &shard]);
+    let content = |name: &ObjectName| contents.get(name).cloned();
+    let problem = || Problem {
+        severity: tidegate_core::diagnostic::Severity::Error,
+        kind: Kind::Shard,
+        key: Key::new(NAMESPACE, "eu"),
+        field: "spec",
+        message: "it is broken".to_owned(),
+        hint: "mend it".to_owned(),
+        missing: None,
+    };
+    let of = |users: Vec<Result<Plan, Problem>>| {
+        let (copies, refused) = copies(&proxy, &Users::new(users.into_iter()), &site(), &content, &|_| None);
+        assert!(refused.is_empty(), "{refused:?}");
+        copies.into_iter().find(|copy| copy.name.1 == "main-public-server").expect("its certificate")
+    };
+    let (whole, broken) = (of(vec![Ok(proxy.clone())]), of(vec![Ok(proxy.clone()), Err(problem())]));
+    assert_ne!(whole.digest, broken.digest, "the copy is compared again once the definition is mended");
+    let name = whole.name.clone();
+    let bytes = |values: &[(&str, &str)]| -> Values {
+        values.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect()
+    };
+    let secret = |values: &[(&str, &str)]| {
+        let metadata = json!({"name": name.1, "namespace": NAMESPACE,
+            "labels": {label::SETUP: COPY, label::CONTROL_PLANE: "uid-of-kcp"}});
+        let mut object = Object::new(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})).unwrap();
+        let keys: Vec<String> = values.iter().map(|(key, _)| (*key).to_owned()).collect();
+        content::copy(&mut object, &bytes(values), &keys, std::iter::empty());
+        object
+    };
+    let applied = |desired: &Desired, there: &[(&str, &str)]| {
+        let found = secret(there);
+        let live = serde_json::from_value(found.value().clone()).expect("an object");
+        let live = LiveObject { digest: Some("former".into()), ..LiveObject::from_metadata(ObjectKind::Secret, live) };
+        let known = Known {
+            mark: COPY.to_owned(),
+            place: Some(site()),
+            live: LiveObjects::from([(name.clone(), Arc::new(live))]),
+            wanted: BTreeSet::from([name.clone()]),
+            desired: vec![desired.clone()],
+            is_complete: false,
+            ..nothing()
+        };
+        let mut observed = Observed::default();
+        observed.keys.insert(name.clone(), contents[&name].keys.clone());
+        let values = [("tls.crt", "new"), ("tls.key", "new"), ("more.key", "hidden")];
+        observed.values.insert(name.clone(), bytes(&values));
+        observed.found.insert(name.clone(), Some(found));
+        let next = crate::setup::decide::next(&known, &observed);
+        let Next::Do(Act::Apply(_, object, _, _)) = next else { panic!("{next:?}") };
+        let values = content::values(&object).into_iter();
+        values.map(|(key, value)| format!("{key}={}", String::from_utf8_lossy(&value))).collect::<Vec<_>>().join(" ")
+    };
+    let there = [("tls.crt", "old"), ("tls.key", "old"), ("more.key", "old"), ("junk", "old")];
+    assert_eq!(applied(&whole, &there), "tls.crt=new tls.key=new");
+    assert_eq!(applied(&broken, &there), "more.key=old tls.crt=new tls.key=new", "a key of the Secret stays");
+    assert_eq!(applied(&broken, &there[..2]), "tls.crt=new tls.key=new", "and none comes");
 }
 
 fn authority(name: &str) -> (rcgen::CertificateParams, rcgen::KeyPair, String) {
@@ -176,6 +309,7 @@ fn r66_the_private_key_of_a_ca_never_leaves_the_control_plane() {
     let leaf = rcgen::CertificateParams::new(vec!["a.example.com".to_owned()]).expect("parameters");
     let leaf = leaf.signed_by(&leaf_key, &issuer).expect("a certificate").pem();
     let (ca_key, leaf_key) = (ca_key.serialize_pem(), leaf_key.serialize_pem());
+    let store = STANDARD.encode([0xfe_u8, 0xed, 0xfe, 0xed, 0, 0, 0, 2]);
     let of = |values: &[(&str, &str)]| {
         let values: Values = values.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect();
         Arc::new(content::known("1", &values))
@@ -190,8 +324,8 @@ fn r66_the_private_key_of_a_ca_never_leaves_the_control_plane() {
         resources.plan(Kind::FrontProxy, &key, &KnownOfCluster::default()).expect("it exists").expect("a plan")
     };
     let whole = plan(serde_json::Value::Null);
-    let copied = |plan: &Plan, known: &Arc<KnownContent>, owner: Option<&str>| {
-        let users = Users::new([Ok(plan.clone())].into_iter());
+    let copied_for = |plan: &Plan, all: &[&Plan], known: &Arc<KnownContent>, owner: Option<&str>| {
+        let users = Users::new(all.iter().map(|&plan| Ok(plan.clone())));
         let content = |name: &ObjectName| (name.1 == "given").then(|| Arc::clone(known));
         let live = |_: &ObjectName| {
             let metadata =
@@ -203,17 +337,27 @@ fn r66_the_private_key_of_a_ca_never_leaves_the_control_plane() {
         let refused: Vec<String> = refused.into_iter().map(|(_, outcome)| format!("{outcome:?}")).collect();
         (refused.is_empty().then(|| keys_of(&copies, "given").join(" ")), refused.join(""))
     };
+    let copied = |plan: &Plan, known: &Arc<KnownContent>, owner: Option<&str>| copied_for(plan, &[plan], known, owner);
     let cases = [
         (of(&[("tls.crt", &ca), ("tls.key", &ca_key), ("ca.crt", &ca)]), "ca.crt tls.crt"),
         (of(&[("ca.crt", &ca), ("company.key", &ca_key)]), "ca.crt"),
         (of(&[("both.pem", &format!("{ca}{ca_key}")), ("note", "text")]), "note"),
         (of(&[("tls.crt", &leaf), ("tls.key", &leaf_key), ("ca.crt", &ca)]), "ca.crt tls.crt tls.key"),
         (of(&[("token", "secret")]), "token"),
+        // Nothing says whose the key in a key store is.
+        (of(&[("store", &store), ("note", "text")]), "note"),
     ];
     for (known, expected) in &cases {
         assert_eq!(copied(&whole, known, None).0.as_deref(), Some(*expected));
     }
     let named = plan(json!([{"key": "tls.key", "path": "tls.key"}]));
+    // Only who names it is refused. Others get what they mount, without it.
+    let (of_whole, refused) = copied_for(&whole, &[&whole, &named], &cases[0].0, None);
+    assert_eq!((of_whole.as_deref(), refused.as_str()), (Some("ca.crt tls.crt"), ""));
+    let certificate = plan(json!([{"key": "tls.crt", "path": "tls.crt"}]));
+    let (of_certificate, refused) = copied_for(&certificate, &[&certificate, &named], &cases[0].0, None);
+    assert_eq!((of_certificate.as_deref(), refused.as_str()), (Some("tls.crt"), ""));
+    assert!(copied_for(&named, &[&certificate, &named], &cases[0].0, None).1.contains("Secret given, key `tls.key`"));
     let (keys, refused) = copied(&named, &cases[0].0, None);
     assert_eq!(keys, None);
     assert!(refused.contains("the private key of a CA does not leave the control plane"), "{refused}");
@@ -225,6 +369,63 @@ fn r66_the_private_key_of_a_ca_never_leaves_the_control_plane() {
     // Nor does that of another resource with such a volume.
     assert_eq!(copied(&whole, &cases[3].0, Some("shard.eu")).0.as_deref(), Some("ca.crt tls.crt"));
     assert_eq!(copied(&whole, &cases[3].0, Some("frontproxy.public")).0.as_deref(), Some("ca.crt tls.crt tls.key"));
+}
+
+/// Row 66: a status that Tidegate did not write does not say that no cluster has anything.
+#[test]
+fn r66_a_lost_record_is_noticed_and_then_all_clusters_count() {
+    let status = |conditions: &[(&str, &str, &str)]| {
+        let conditions: Vec<serde_json::Value> = conditions
+            .iter()
+            .map(|(type_, status, message)| {
+                json!({"type": type_, "status": status, "reason": "Any", "message": message,
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"})
+            })
+            .collect();
+        json!({ "conditions": conditions })
+    };
+    let (valid, placed) =
+        (("tidegate.dev/Valid", "True", "it is"), ("tidegate.dev/Cluster", "True", "its pods are there"));
+    let places = |status, message| ("tidegate.dev/Places", status, message);
+    for (what, status, expected) in [
+        ("gone", json!({}), true),
+        ("gone but for what others write", status(&[("Available", "True", "it is")]), true),
+        ("written, without clusters", status(&[valid]), false),
+        ("written, and its cluster is missing", status(&[valid, ("tidegate.dev/Cluster", "False", "why")]), false),
+        ("the record alone was removed", status(&[valid, placed]), true),
+        ("written", status(&[valid, placed, places("True", "eu (1-2), us (3-4)")]), false),
+        ("written before the first write there", status(&[places("True", "eu (1-2)")]), false),
+        ("edited", status(&[valid, placed, places("True", "eu (1-2), us")]), true),
+        ("emptied", status(&[valid, placed, places("True", "")]), true),
+        ("denied", status(&[valid, placed, places("False", "eu (1-2)")]), true),
+    ] {
+        assert_eq!(is_lost(&status), expected, "{what}");
+    }
+
+    let place = |name: &str, uid: &str| Place { name: name.to_owned(), uid: uid.to_owned() };
+    let unlisted = || OtherCluster {
+        identity: crate::stores::Identity::Asked,
+        outage: None,
+        unlisted: BTreeSet::new(),
+        denied: BTreeMap::new(),
+        objects: Arc::default(),
+    };
+    let all = [("eu".to_owned(), unlisted()), ("us".to_owned(), unlisted())];
+    let (eu, us) = (place("eu", UNKNOWN), place("us", UNKNOWN));
+    assert_eq!(possible_places(&all, None), BTreeSet::from([eu.clone(), us.clone()]));
+    assert_eq!(possible_places(&all, Some("eu")), BTreeSet::from([eu.clone(), us]));
+    assert_eq!(possible_places(&[], Some("eu")), BTreeSet::from([eu.clone()]));
+    let waits = unforgotten(&eu, "it is silent");
+    assert!(
+        waits.starts_with("the status did not say which clusters have objects of it, and cluster eu may"),
+        "{waits}"
+    );
+    assert!(waits.ends_with("set the annotation `tidegate.dev/forget-cluster: eu`"), "{waits}");
+
+    // A cluster that was renamed is known once, by the name that is known first.
+    let mut known = BTreeSet::from([place("de", "1-2")]);
+    add_places(&mut known, [place("eu", "1-2"), place("us", "3-4"), eu.clone(), eu.clone()]);
+    assert_eq!(known, BTreeSet::from([place("de", "1-2"), eu, place("us", "3-4")]));
 }
 
 #[test]
@@ -245,9 +446,13 @@ fn r66_a_status_names_clusters_until_they_are_given_up() {
         (annotation::FORGET_CLUSTER, "eu", false, true),
         (annotation::FORGET_CLUSTER, "1-2", true, true),
         (annotation::FORGET_CLUSTER, "us", true, false),
-        (annotation::FORCE_REMOVAL, "true", true, true),
+        (annotation::FORGET_CLUSTER, "us, eu", true, true),
+        (annotation::FORGET_CLUSTER, "3-4,1-2", false, true),
+        (annotation::FORGET_CLUSTER, "", true, false),
+        (annotation::FORGET_CLUSTER, "europe", true, false),
+        // It is about the logical clusters of a Shard.
+        (annotation::FORCE_REMOVAL, "true", true, false),
         (annotation::FORCE_REMOVAL, "true", false, false),
-        (annotation::FORCE_REMOVAL, "false", true, false),
     ] {
         assert_eq!(is_forgotten(&metadata(annotation, value, is_leaving), &eu), expected, "{annotation} {value}");
     }

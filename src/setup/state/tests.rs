@@ -92,6 +92,7 @@ fn a_renewal_that_keeps_the_key_does_not_bring_a_former_key_back() {
             former: None,
             private: std::collections::BTreeSet::new(),
             authorities: std::collections::BTreeSet::new(),
+            unclear: std::collections::BTreeSet::new(),
         });
         memory.set_content(namespace, &name, content);
     };

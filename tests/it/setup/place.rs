@@ -1,6 +1,12 @@
 //! Resources whose pods are in other clusters: further simulated servers.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
@@ -17,7 +23,12 @@ scenarios! {
     r66_pods_in_another_cluster_come_follow_their_definition_and_go,
     r66_a_cluster_that_cannot_be_used_delays_only_what_belongs_there,
     r66_a_resource_that_goes_waits_for_its_cluster_unless_it_is_given_up,
+    r66_a_resource_whose_status_is_lost_waits_for_all_clusters,
+    r66_a_right_that_is_taken_away_later_is_said_and_asked_for_again,
+    r66_what_changes_while_it_is_deleted_goes_all_the_same,
+    r66_a_resource_does_not_go_while_a_watch_hides_what_it_has,
     r66_a_resource_moves_between_clusters_and_its_copies_stay_for_others,
+    r66_a_ca_is_replaced_while_a_resource_moves,
     r66_two_control_planes_share_a_cluster_and_leave_each_other_alone,
     r66_secrets_that_lead_to_clusters_are_checked
     ; on real servers:
@@ -121,6 +132,16 @@ impl KcpLandscape {
         let is_placed = |found: &Value| condition(found, CONDITION).starts_with("True Placed: its pods are in cluster");
         self.until("FrontProxy", "public", "it is placed", is_placed).await;
         self.stage.rests().await;
+    }
+
+    /// The pods of the control plane are ready: those of all but the FrontProxy.
+    async fn other_pods_are_ready(&self) {
+        for name in super::DEPLOYMENTS.into_iter().filter(|name| *name != "public-front-proxy") {
+            let found = self.read("Deployment", name).await.unwrap_or_default();
+            if found["status"]["observedGeneration"] != found["metadata"]["generation"] {
+                self.pods_are_ready(name).await;
+            }
+        }
     }
 
     fn lines(&self, text: &str) -> usize {
@@ -231,6 +252,22 @@ async fn r66_pods_in_another_cluster_come_follow_their_definition_and_go() {
         .collect();
     assert_eq!(writes, [""; 0]);
 
+    // Credentials of registries are copied while they exist.
+    let image = json!({"spec": {"image": {"imagePullSecrets": [{"name": "registry"}]}}});
+    landscape.merge("FrontProxy", "public", None, image).await;
+    let mut registry = secret("registry", &[(".dockerconfigjson", "{}"), ("more", "hidden")]);
+    registry["type"] = json!("kubernetes.io/dockerconfigjson");
+    harness::apply(&landscape.client, &registry).await;
+    let copy = landscape.until_there(EU, "Secret", "registry", "it is copied", |_| true).await;
+    assert_eq!(copy["type"], registry["type"]);
+    assert_eq!(copy["data"].as_object().unwrap().keys().collect::<Vec<_>>(), [".dockerconfigjson"]);
+    landscape.delete("Secret", "registry").await;
+    eventually("its copy goes", SOON, async || match landscape.read_there(EU, "Secret", "registry").await {
+        None => Ok(()),
+        Some(found) => Err(format!("{found}\n{}", landscape.log())),
+    })
+    .await;
+
     // And back.
     landscape.place("FrontProxy", "public", Value::Null).await;
     landscape.pods_are_ready("public-front-proxy").await;
@@ -303,6 +340,8 @@ async fn r66_a_resource_that_goes_waits_for_its_cluster_unless_it_is_given_up() 
         said.starts_with("False Waiting: objects stay in cluster eu (") && said.contains("tidegate.dev/forget-cluster")
     };
     landscape.until("FrontProxy", "public", "it waits", waits).await;
+    // That is about the workspaces of a Shard: its pods may run.
+    landscape.annotate("FrontProxy", "public", "tidegate.dev/force-removal", json!("true")).await;
     tokio::time::sleep(Duration::from_secs(400)).await;
     landscape.stage.kill().await;
     landscape.stage.start();
@@ -313,6 +352,7 @@ async fn r66_a_resource_that_goes_waits_for_its_cluster_unless_it_is_given_up() 
     tokio::time::sleep(Duration::from_secs(60)).await;
     landscape.until_gone("FrontProxy", "public").await;
     landscape.until_nothing_is_there(EU).await;
+    assert_eq!(landscape.lines("orphans stay in another cluster"), 0, "{}", landscape.log());
     assert!(landscape.read("Secret", "main-ca").await.is_some());
 
     // A cluster that is gone for good is given up by the user.
@@ -326,6 +366,107 @@ async fn r66_a_resource_that_goes_waits_for_its_cluster_unless_it_is_given_up() 
     landscape.until_gone("FrontProxy", "public").await;
     assert!(1 <= landscape.lines("orphans stay in another cluster"), "{}", landscape.log());
     assert!(landscape.read_there(EU, "Deployment", "public-front-proxy").await.is_some());
+}
+
+async fn r66_a_right_that_is_taken_away_later_is_said_and_asked_for_again() {
+    let landscape = KcpLandscape::with_clusters().await;
+    landscape.proxy_is_in(EU).await;
+    let eu = &landscape.stage.landscape.skrs[EU];
+    eu.deny(Some("deployments"));
+    // Its watches end, and the next ones are refused.
+    eu.stop().await;
+    eu.start_again().await;
+    let is_said = says("the objects in cluster eu cannot be watched: ");
+    let found = landscape.until("FrontProxy", "public", "it is said", is_said).await;
+    let said = condition(&found, CONDITION);
+    assert!(said.starts_with("False NotReached: ") && said.contains("cannot list resource \"deployments\""), "{said}");
+    assert!(said.contains("the rights of `deploy/kcp-cluster`"), "{said}");
+    assert_eq!(found["status"]["phase"], "Running", "its pods ran when they were last seen");
+    // It is tried again, and nothing else is needed.
+    eu.deny(None);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let is_placed = |found: &Value| condition(found, CONDITION) == "True Placed: its pods are in cluster eu";
+    landscape.until("FrontProxy", "public", "it is placed", is_placed).await;
+    landscape.merge("FrontProxy", "public", None, json!({"spec": {"logging": {"level": 5}}})).await;
+    landscape.until_there(EU, "Deployment", "public-front-proxy", "it changes", has_level).await;
+}
+
+/// The status of a restored backup, for example, is empty.
+async fn r66_a_resource_whose_status_is_lost_waits_for_all_clusters() {
+    let landscape = KcpLandscape::with_clusters().await;
+    landscape.proxy_is_in(EU).await;
+    landscape.delete("Kubeconfig", "admin").await;
+    landscape.until_gone("Kubeconfig", "admin").await;
+    landscape.stage.kill().await;
+    landscape.stage.landscape.skrs[EU].stop().await;
+    let nothing = json!({"status": {"conditions": null, "phase": null}});
+    landscape.merge("FrontProxy", "public", Some("status"), nothing).await;
+    landscape.stage.start();
+    let is_noted = |found: &Value| condition(found, "tidegate.dev/Places").contains("eu (unknown)");
+    landscape.until("FrontProxy", "public", "any cluster may have something", is_noted).await;
+    // It is in the status again, so it is not lost with the next process either.
+    landscape.stage.kill().await;
+    landscape.stage.start();
+    landscape.delete("FrontProxy", "public").await;
+    let waits = |found: &Value| condition(found, "tidegate.dev/Deletion").contains("cluster eu may have some: ");
+    landscape.until("FrontProxy", "public", "it waits", waits).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(landscape.read("FrontProxy", "public").await.is_some(), "its finalizer stays");
+    landscape.stage.landscape.skrs[EU].start_again().await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    landscape.until_gone("FrontProxy", "public").await;
+    landscape.until_nothing_is_there(EU).await;
+    assert_eq!(landscape.lines("orphans stay in another cluster"), 0, "{}", landscape.log());
+}
+
+/// A 409 is no reason to leave anything behind, whatever annotations say.
+async fn r66_what_changes_while_it_is_deleted_goes_all_the_same() {
+    let landscape = KcpLandscape::with_clusters().await;
+    landscape.proxy_is_in(EU).await;
+    landscape.delete("Kubeconfig", "admin").await;
+    landscape.until_gone("Kubeconfig", "admin").await;
+    landscape.annotate("FrontProxy", "public", "tidegate.dev/force-removal", json!("true")).await;
+    landscape.annotate("FrontProxy", "public", "tidegate.dev/forget-cluster", json!("eu")).await;
+    landscape.stage.rests().await;
+    let (client, changed) = (landscape.there(EU).clone(), Arc::new(AtomicBool::new(false)));
+    let done = Arc::clone(&changed);
+    // Just before the daemon deletes it, another client changes it.
+    landscape.stage.landscape.skrs[EU].before("/deployments/public-front-proxy", async move {
+        let deployment = object("apps/v1", "Deployment", "public-front-proxy");
+        let api = harness::api_of(&client, &deployment).await.unwrap();
+        let patch = kube::api::Patch::Merge(json!({"metadata": {"annotations": {"example.org/note": "changed"}}}));
+        api.patch("public-front-proxy", &kube::api::PatchParams::default(), &patch).await.unwrap();
+        done.store(true, Ordering::Relaxed);
+    });
+    landscape.delete("FrontProxy", "public").await;
+    landscape.until_gone("FrontProxy", "public").await;
+    assert!(changed.load(Ordering::Relaxed), "it was changed before it was deleted");
+    let records = landscape.stage.landscape.skrs[EU].records();
+    let conflicts = records.iter().filter(|record| record.verb == "delete" && record.code == 409);
+    assert!(1 <= conflicts.count(), "a delete met the change");
+    landscape.until_nothing_is_there(EU).await;
+    assert_eq!(landscape.lines("orphans stay in another cluster"), 0, "{}", landscape.log());
+}
+
+/// What a watch has not shown is found by a list before the finalizer goes.
+async fn r66_a_resource_does_not_go_while_a_watch_hides_what_it_has() {
+    let landscape = KcpLandscape::with_clusters().await;
+    landscape.proxy_is_in(EU).await;
+    landscape.delete("Kubeconfig", "admin").await;
+    landscape.until_gone("Kubeconfig", "admin").await;
+    landscape.stage.rests().await;
+    landscape.stage.landscape.skrs[EU].blind(true);
+    let limit = "tidegate.dev/pod-disruption-budget";
+    landscape.annotate("FrontProxy", "public", limit, json!("1")).await;
+    landscape.until_there(EU, "PodDisruptionBudget", "public-front-proxy", "it is made", |_| true).await;
+    landscape.delete("FrontProxy", "public").await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(landscape.read("FrontProxy", "public").await.is_some(), "its finalizer stays");
+    landscape.stage.landscape.skrs[EU].blind(false);
+    landscape.until_gone("FrontProxy", "public").await;
+    landscape.until_nothing_is_there(EU).await;
+    assert_eq!(landscape.all_there(EU, "PodDisruptionBudget").await, [""; 0]);
+    assert_eq!(landscape.lines("orphans stay in another cluster"), 0, "{}", landscape.log());
 }
 
 async fn r66_a_resource_moves_between_clusters_and_its_copies_stay_for_others() {
@@ -374,6 +515,42 @@ async fn r66_a_resource_moves_between_clusters_and_its_copies_stay_for_others() 
     landscape.place("Shard", "eu", Value::Null).await;
     landscape.pods_are_ready("eu-shard-kcp").await;
     landscape.until_nothing_is_there(EU).await;
+}
+
+/// Pods in a cluster that their resource leaves must trust the new CA as well before the former one is given up.
+async fn r66_a_ca_is_replaced_while_a_resource_moves() {
+    let landscape = KcpLandscape::with_clusters().await;
+    landscape.proxy_is_in(EU).await;
+    landscape.place("FrontProxy", "public", json!("us")).await;
+    landscape.until_there(US, "Deployment", "public-front-proxy", "it exists", |_| true).await;
+    landscape.delete("Secret", "main-client-ca").await;
+    landscape.until("Secret", "main-client-ca", "cert-manager makes it again", |_| true).await;
+    let trust = async || condition(&landscape.read("RootShard", "main").await.unwrap(), "tidegate.dev/Trust");
+    // All other pods get the trust Secret.
+    let lags = "so that they trust the former one as well; not yet: Deployment public-front-proxy";
+    eventually("only the proxy is left", SOON, async || {
+        landscape.other_pods_are_ready().await;
+        let said = trust().await;
+        if said.ends_with(lags) { Ok(()) } else { Err(format!("{said}\n{}", landscape.log())) }
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let said = trust().await;
+    assert!(said.ends_with(lags), "{said}");
+    assert!(landscape.read_there(EU, "Deployment", "public-front-proxy").await.is_some());
+    let moved = landscape.read_there(US, "Deployment", "public-front-proxy").await.unwrap();
+    assert!(moved["spec"]["template"].to_string().contains("\"main-client-ca-trust\""), "{moved}");
+    assert!(landscape.all_there(US, "Secret").await.contains(&"main-client-ca-trust".to_owned()));
+
+    landscape.pods_are_ready_there(US, "public-front-proxy").await;
+    landscape.until_nothing_is_there(EU).await;
+    eventually("all pods trust both", SOON, async || {
+        landscape.other_pods_are_ready().await;
+        let said = trust().await;
+        let is_everywhere = said.contains("all pods trust both until these Certificates are renewed: ");
+        if is_everywhere { Ok(()) } else { Err(format!("{said}\n{}", landscape.log())) }
+    })
+    .await;
 }
 
 async fn r66_two_control_planes_share_a_cluster_and_leave_each_other_alone() {

@@ -43,10 +43,14 @@ pub(crate) struct Simulated {
     runs: watch::Sender<bool>,
     /// Whether requests wait for their answers without end.
     hangs: watch::Sender<bool>,
+    /// Whether open watches show nothing.
+    blind: watch::Sender<bool>,
     /// What it answers of objects in another way than it has them.
     spoiled: Spoiled,
     /// What happens before a request of the daemon of this process.
     before: Before,
+    /// The plural of a kind whose objects the daemon of this process may not list or watch.
+    denied: Denied,
     /// The API servers below `/clusters/`, by path: to the daemon of this process, it is a kcp as well.
     workspaces: Workspaces,
 }
@@ -78,6 +82,9 @@ struct Copy {
 /// The end of the path of a request, and what happens just before the next such request arrives.
 type Before = Arc<Mutex<Option<(&'static str, BoxFuture<'static, ()>)>>>;
 
+/// The plural of a kind that may not be listed or watched.
+type Denied = Arc<Mutex<Option<&'static str>>>;
+
 /// The names of objects, each with a field and what the daemon of this process reads there, as of a server with other
 /// types.
 type Spoiled = Arc<Mutex<BTreeMap<String, (&'static str, Value)>>>;
@@ -88,9 +95,11 @@ struct Wire {
     server: sim::Server,
     runs: watch::Receiver<bool>,
     hangs: watch::Receiver<bool>,
+    blind: watch::Receiver<bool>,
     latency: Duration,
     spoiled: Spoiled,
     before: Before,
+    denied: Denied,
     refuses: Arc<AtomicBool>,
 }
 
@@ -126,7 +135,8 @@ impl Server {
         let served = server.listen(name).await.expect("a port on loopback");
         let (runs, spoiled, before) = (watch::Sender::new(true), Spoiled::default(), Before::default());
         let (hangs, workspaces) = (watch::Sender::new(false), Workspaces::default());
-        Server::Simulated(Box::new(Simulated { served, runs, hangs, spoiled, before, workspaces }))
+        let (blind, denied) = (watch::Sender::new(false), Denied::default());
+        Server::Simulated(Box::new(Simulated { served, runs, hangs, blind, spoiled, before, denied, workspaces }))
     }
 
     #[track_caller]
@@ -320,6 +330,18 @@ impl Server {
         server.hangs.send_replace(hangs);
     }
 
+    /// From now on, watches of the daemon of this process at a simulated one show nothing, or all that they have held
+    /// back. Other requests are answered.
+    pub(crate) fn blind(&self, blind: bool) {
+        self.as_simulated().blind.send_replace(blind);
+    }
+
+    /// From now on, a simulated one refuses the daemon of this process to list or watch the objects of a kind, given by
+    /// its plural; `None` ends that. Open watches continue.
+    pub(crate) fn deny(&self, plural: Option<&'static str>) {
+        *self.as_simulated().denied.lock().expect("a lock") = plural;
+    }
+
     /// Cuts all connections to a simulated one. From then on, it answers every request with this status, as a load
     /// balancer does that has no server left behind it; `None` ends that.
     pub(crate) async fn fail(&self, status: Option<http::StatusCode>) {
@@ -424,9 +446,11 @@ impl Copy {
             server: self.server.clone(),
             runs: self.runs.subscribe(),
             hangs: watch::channel(false).1,
+            blind: watch::channel(false).1,
             latency: LATENCY,
             spoiled: Spoiled::default(),
             before: Before::default(),
+            denied: Denied::default(),
             refuses: Arc::default(),
         }
     }
@@ -502,13 +526,21 @@ fn istio(plurals: &[&str]) -> Vec<Value> {
     wanted.map(crd).collect()
 }
 
+fn forbidden(message: &str) -> Response<Body> {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
+        "message": message, "code": 403});
+    let answer = Response::builder().status(403).header("content-type", "application/json");
+    answer.body(Body::from(status.to_string())).expect("an answer")
+}
+
 // === impl Simulated ===
 
 impl Simulated {
     fn wire(&self, latency: Duration, spoiled: &Spoiled, before: &Before) -> Wire {
         let (spoiled, before) = (Arc::clone(spoiled), Arc::clone(before));
         let (server, runs, hangs) = (self.served.server().clone(), self.runs.subscribe(), self.hangs.subscribe());
-        Wire { server, runs, hangs, latency, spoiled, before, refuses: Arc::default() }
+        let (blind, denied) = (self.blind.subscribe(), Arc::clone(&self.denied));
+        Wire { server, runs, hangs, blind, latency, spoiled, before, denied, refuses: Arc::default() }
     }
 }
 
@@ -550,18 +582,33 @@ impl Wire {
             happens.await;
         }
         if self.refuses.load(Ordering::Relaxed) {
-            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
-                "message": "access denied", "code": 403});
-            let answer = Response::builder().status(403).header("content-type", "application/json");
-            return Ok(answer.body(Body::from(status.to_string())).expect("an answer"));
+            return Ok(forbidden("access denied"));
+        }
+        let denied = self.denied.lock().expect("a lock").filter(|_| is_of_daemon);
+        if let Some(plural) = denied.filter(|plural| request.uri().path().ends_with(&format!("/{plural}"))) {
+            let right = format!("cannot list resource \"{plural}\" in API group \"\" in the namespace \"kcp-system\"");
+            return Ok(forbidden(&format!("{plural} is forbidden: User \"a\" {right}")));
         }
         let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
         let Ok(response) = service.oneshot(request).await;
         let response = if is_watch { response } else { self.spoil(response).await };
         self.pause().await;
+        let blind = (is_watch && is_of_daemon).then(|| self.blind.clone());
+        let shown = move |chunk| {
+            let blind = blind.clone();
+            async move {
+                if let Some(mut blind) = blind {
+                    _ = blind.wait_for(|blind| !blind).await;
+                }
+                chunk
+            }
+        };
         // Streams such as watches end with the server.
         let ended = async move { self.runs.wait_for(|runs| !runs).await.map(drop) };
-        Ok(response.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(ended)))))
+        Ok(response.map(|body| {
+            let chunks = body.into_data_stream().then(shown);
+            Body::from_stream(chunks.take_until(Box::pin(ended)))
+        }))
     }
 
     /// The answer with what was spoiled of it.

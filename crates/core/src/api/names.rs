@@ -152,11 +152,10 @@ pub mod annotation {
     /// On an object of a kcp landscape that stays as kcp-operator left it: a digest of what it is and of what Tidegate
     /// would make of it. `tidegate adopt kcp` sets it.
     pub const ADOPTED_AS: &str = "tidegate.dev/adopted-as";
-    /// `true` on a resource of a kcp landscape that is being deleted: a Shard goes although it may hold workspaces, and
-    /// what is in a cluster that cannot be reached stays there.
+    /// `true` on a Shard that is being deleted: it goes although it may hold workspaces. It gives no cluster up.
     pub const FORCE_REMOVAL: &str = "tidegate.dev/force-removal";
-    /// On a resource of a kcp landscape: the name or UID of another cluster that is gone for good. What is there is not
-    /// waited for.
+    /// On a resource of a kcp landscape: the names or UIDs of other clusters that are gone for good, separated by commas.
+    /// What is there is not waited for.
     pub const FORGET_CLUSTER: &str = "tidegate.dev/forget-cluster";
     /// The cluster for the objects of a resource of a kcp landscape.
     pub const CLUSTER: &str = "tidegate.dev/cluster";

@@ -487,21 +487,22 @@ impl<'a> Planner<'a> {
 impl Plan {
     /// The Secrets and ConfigMaps that its pods mount, each once, with exactly the mounted keys; no keys are all.
     pub fn mounted(&self) -> Vec<Mounted> {
-        let mut all: BTreeMap<(&'static str, String), Vec<String>> = BTreeMap::new();
-        for gate in self.deployments.iter().flat_map(|deployment| &deployment.gates) {
-            let Gate::Key(Mounted { kind, name, keys }) = gate else { continue };
-            match all.entry((*kind, name.clone())) {
-                Entry::Vacant(place) => _ = place.insert(keys.clone()),
-                Entry::Occupied(mut known) if keys.is_empty() || known.get().is_empty() => known.get_mut().clear(),
-                Entry::Occupied(mut known) => known.get_mut().extend(keys.iter().cloned()),
-            }
-        }
-        let each = all.into_iter().map(|((kind, name), mut keys)| {
-            keys.sort();
-            keys.dedup();
-            Mounted { kind, name, keys }
-        });
-        each.collect()
+        let gates = self.deployments.iter().flat_map(|deployment| &deployment.gates);
+        united(gates.filter_map(|gate| match gate {
+            Gate::Key(mounted) => Some(mounted.clone()),
+            Gate::Certificate(_) | Gate::Deployment { .. } => None,
+        }))
+    }
+
+    /// The same of what its pods use and nothing waits for: in optional and projected volumes, and credentials of
+    /// registries.
+    pub fn used(&self) -> Vec<Mounted> {
+        united(self.deployments.iter().flat_map(Deployment::used))
+    }
+
+    /// The Secrets with credentials of registries.
+    pub fn pull_secrets(&self) -> BTreeSet<&str> {
+        self.deployments.iter().flat_map(|deployment| &deployment.pull_secrets).map(String::as_str).collect()
     }
 
     /// What an object of a kind and name waits for. Its creation does, and all changes but for other Deployments.
@@ -573,6 +574,24 @@ impl Secret {
             Content::Bundle(_) | Content::Trusted(_) => "tls.crt",
         }
     }
+}
+
+/// Each object once, with all keys.
+fn united(mounted: impl Iterator<Item = Mounted>) -> Vec<Mounted> {
+    let mut all: BTreeMap<(&'static str, String), Vec<String>> = BTreeMap::new();
+    for Mounted { kind, name, keys } in mounted {
+        match all.entry((kind, name)) {
+            Entry::Vacant(place) => _ = place.insert(keys),
+            Entry::Occupied(mut known) if keys.is_empty() || known.get().is_empty() => known.get_mut().clear(),
+            Entry::Occupied(mut known) => known.get_mut().extend(keys),
+        }
+    }
+    let each = all.into_iter().map(|((kind, name), mut keys)| {
+        keys.sort();
+        keys.dedup();
+        Mounted { kind, name, keys }
+    });
+    each.collect()
 }
 
 fn missing(kind: Kind, key: &Key, field: &'static str, what: Kind, wanted: &Key) -> Problem {

@@ -102,6 +102,7 @@ pub fn problems(resources: &Resources, plans: &[Plan]) -> Vec<Problem> {
     virtual_workspaces(resources, &mut out);
     service_accounts(resources, &mut out);
     entrances(resources, &mut out);
+    base_urls(resources, &mut out);
     plans.iter().for_each(|plan| Of { kind: plan.kind, key: &plan.key, out: &mut out }.plan(plan));
     collisions(plans, &mut out);
     out
@@ -416,6 +417,33 @@ fn service_accounts(resources: &Resources, out: &mut Vec<Problem>) {
             let hint = "set `auth.serviceAccount.enabled: true` on all shards and proxies of a root shard, or on none";
             Of { kind: *kind, key, out: &mut *out }.warning("spec.auth", message, hint);
         }
+    }
+}
+
+/// The default URL of a shard is the name of a Service, which only its own cluster resolves.
+fn base_urls(resources: &Resources, out: &mut Vec<Problem>) {
+    if resources.ids().all(|(kind, key)| resources.cluster_of(kind, key).is_none()) {
+        return;
+    }
+    let roots = resources.root_shards.iter().map(|(key, root)| (Kind::RootShard, key, &root.spec.common));
+    let shards = resources.shards.iter().map(|(key, shard)| (Kind::Shard, key, &shard.spec.common));
+    for (kind, key, _) in roots.chain(shards).filter(|(_, _, common)| common.shard_base_url.is_empty()) {
+        let Some((root, _)) = resources.root_of(kind, key) else { continue };
+        let own = resources.cluster_of(kind, key);
+        let is_elsewhere = |(other, name): &(Kind, &Key)| match other {
+            Kind::RootShard | Kind::FrontProxy | Kind::Shard | Kind::VirtualWorkspace => {
+                resources.root_of(*other, name).is_some_and(|(of, _)| of == root)
+                    && resources.cluster_of(*other, name) != own
+            }
+            Kind::CacheServer | Kind::Kubeconfig => false,
+        };
+        let Some((other, name)) = resources.ids().find(is_elsewhere) else { continue };
+        let message = format!(
+            "the default URL of {kind} {key} is the name of a Service in its own cluster, and {other} {name} is in \
+             another one"
+        );
+        let hint = "set it to an address that both clusters reach";
+        Of { kind, key, out: &mut *out }.warning("spec.shardBaseURL", message, hint);
     }
 }
 

@@ -334,6 +334,39 @@ fn d31_what_a_shard_mounts_is_known_also_of_its_root_shard_and_of_users() {
     assert!(others.iter().filter(|name| name.starts_with("main-") && name.ends_with("-ca")).count() > 1, "{others:?}");
 }
 
+/// Row 66: what pods need and nothing waits for.
+#[test]
+fn r66_optional_and_projected_volumes_and_credentials_of_registries_are_known() {
+    let more = json!({
+        "image": {"imagePullSecrets": [{"name": "registry"}]},
+        "extraVolumes": [
+            {"name": "a", "secret": {"secretName": "optional", "optional": true, "items": [{"key": "k", "path": "p"}]}},
+            {"name": "b", "configMap": {"name": "settings", "optional": true}},
+            {"name": "c", "projected": {"sources": [
+                {"secret": {"name": "optional", "items": [{"key": "j", "path": "p"}]}},
+                {"secret": {"name": "whole"}},
+                {"configMap": {"name": "settings", "items": [{"key": "k", "path": "p"}]}},
+                {"serviceAccountToken": {"path": "token"}},
+            ]}},
+            {"name": "d", "secret": {"secretName": "required"}},
+            {"name": "e", "emptyDir": {}},
+        ],
+    });
+    let plan = plan(&[root(more)], Kind::RootShard, "main");
+    let used: Vec<String> =
+        plan.used().iter().map(|one| format!("{} {}: {}", one.kind, one.name, one.keys.join(" "))).collect();
+    let expected = [
+        "ConfigMap settings: ",
+        "Secret optional: j k",
+        "Secret registry: .dockercfg .dockerconfigjson",
+        "Secret whole: ",
+    ];
+    assert_eq!(used, expected);
+    assert_eq!(plan.pull_secrets(), BTreeSet::from(["registry"]));
+    assert!(plan.mounted().iter().any(|one| one.name == "required"));
+    assert!(plan.mounted().iter().all(|one| !used.contains(&format!("{} {}: ", one.kind, one.name))));
+}
+
 #[test]
 fn d20_the_external_name_of_virtual_workspaces_is_in_their_certificate() {
     let server = resource(
@@ -537,6 +570,40 @@ fn what_is_possible_but_hardly_meant_is_a_warning() {
         &[root(json!({})), proxy(json!({})), resource("Kubeconfig", "admin", kubeconfig)],
         &["spec.groups: the group `system:kcp:admin` has rights in every workspace"],
     );
+}
+
+/// Row 66: a name of a Service resolves in its own cluster only.
+#[test]
+fn r66_a_shard_that_others_reach_from_another_cluster_needs_a_base_url() {
+    let placed = |mut document: Value, cluster: &str| {
+        document["metadata"]["annotations"] = json!({"tidegate.dev/cluster": cluster});
+        document
+    };
+    let url = |name: &str| json!({ "shardBaseURL": format!("https://{name}.example.com:6443") });
+    let warning = |shard: &str, other: &str| {
+        format!(
+            "spec.shardBaseURL: the default URL of {shard} is the name of a Service in its own cluster, and {other} is \
+             in another one"
+        )
+    };
+    let (main, eu) = ("RootShard kcp-system/main", "Shard kcp-system/eu");
+    let front = "FrontProxy kcp-system/public";
+    for (documents, expected) in [
+        (vec![root(json!({})), shard("eu", json!({})), proxy(json!({}))], Vec::new()),
+        (
+            vec![root(json!({})), placed(shard("eu", json!({})), "eu"), proxy(json!({}))],
+            vec![warning(main, eu), warning(eu, main)],
+        ),
+        (vec![root(url("main")), placed(shard("eu", url("eu")), "eu"), proxy(json!({}))], Vec::new()),
+        (vec![root(url("main")), shard("eu", json!({})), placed(proxy(json!({})), "eu")], vec![warning(eu, front)]),
+        (
+            vec![placed(root(json!({})), "eu"), placed(shard("eu", json!({})), "eu"), placed(proxy(json!({})), "eu")],
+            Vec::new(),
+        ),
+    ] {
+        assert_eq!(found(&documents, Severity::Warning), expected);
+        assert_eq!(wrong(&documents), Vec::<String>::new());
+    }
 }
 
 #[test]

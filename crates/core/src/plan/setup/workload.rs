@@ -1,6 +1,6 @@
 //! Deployments and Services as values: arguments and volumes in order, and what a Deployment waits for.
 
-use k8s_openapi::api::core::v1::{ResourceRequirements, Volume as UserVolume, VolumeMount};
+use k8s_openapi::api::core::v1::{KeyToPath, ResourceRequirements, Volume as UserVolume, VolumeMount};
 use serde_json::{Map, Value, json};
 
 use super::{Labels, Plan, certificate::add, name};
@@ -184,6 +184,9 @@ pub(super) const SHARD_RESOURCES: Defaults = ["1Gi", "1", "2Gi", "2"];
 /// Of cache servers.
 pub(super) const CACHE_RESOURCES: Defaults = ["1Gi", "500m", "2Gi", "1"];
 
+/// The keys of Secrets with credentials of registries. Each has one of them.
+const PULL_KEYS: [&str; 2] = [".dockerconfigjson", ".dockercfg"];
+
 /// The keys of a Secret of a certificate.
 pub(super) const PAIR: [&str; 2] = ["tls.crt", "tls.key"];
 
@@ -220,6 +223,14 @@ impl Plan {
 // === impl Deployment ===
 
 impl Deployment {
+    /// The Secrets and ConfigMaps that its pods use and that nothing waits for: in optional and projected volumes, and
+    /// credentials of registries.
+    pub(super) fn used(&self) -> impl Iterator<Item = Mounted> {
+        let keys = || PULL_KEYS.map(str::to_owned).to_vec();
+        let credentials = self.pull_secrets.iter().map(move |name| mounted("Secret", name, keys()));
+        self.volumes.iter().flat_map(Volume::used).chain(credentials)
+    }
+
     /// The PodDisruptionBudget of its pods.
     pub(super) fn budget(&self, max_unavailable: &Value) -> Budget {
         Budget {
@@ -234,9 +245,8 @@ impl Deployment {
 // === impl Volume ===
 
 impl Volume {
-    /// The object that must exist before the pod; `None` if there is none. An optional one need not.
+    /// The objects that must exist before the pod. Optional and projected ones need not.
     fn mounted(&self) -> Vec<Mounted> {
-        let mounted = |kind, name: &str, keys: Vec<String>| Mounted { kind, name: name.to_owned(), keys };
         match &self.source {
             VolumeSource::Secret(name, keys) => {
                 vec![mounted("Secret", name, keys.iter().map(|&key| key.to_owned()).collect())]
@@ -245,17 +255,33 @@ impl Volume {
             VolumeSource::ConfigMap(name, key) => vec![mounted("ConfigMap", name, vec![key.clone()])],
             VolumeSource::Empty => Vec::new(),
             VolumeSource::User(volume) => {
-                let keys = |items: &Option<Vec<k8s_openapi::api::core::v1::KeyToPath>>| {
-                    items.iter().flatten().map(|item| item.key.clone()).collect()
-                };
                 let secret = volume.secret.as_ref().filter(|secret| secret.optional != Some(true));
-                let secret = secret
-                    .and_then(|secret| Some(mounted("Secret", secret.secret_name.as_ref()?, keys(&secret.items))));
+                let secret = secret.and_then(|secret| {
+                    Some(mounted("Secret", secret.secret_name.as_ref()?, keys(secret.items.as_deref())))
+                });
                 let config = volume.config_map.as_ref().filter(|config| config.optional != Some(true));
-                let config = config.map(|config| mounted("ConfigMap", &config.name, keys(&config.items)));
+                let config = config.map(|config| mounted("ConfigMap", &config.name, keys(config.items.as_deref())));
                 secret.into_iter().chain(config).collect()
             }
         }
+    }
+
+    /// The objects that the pod uses and that nothing waits for: the kubelet does, or they are optional.
+    fn used(&self) -> Vec<Mounted> {
+        let VolumeSource::User(volume) = &self.source else { return Vec::new() };
+        let secret = volume.secret.as_ref().filter(|secret| secret.optional == Some(true));
+        let secret = secret
+            .and_then(|secret| Some(mounted("Secret", secret.secret_name.as_ref()?, keys(secret.items.as_deref()))));
+        let config = volume.config_map.as_ref().filter(|config| config.optional == Some(true));
+        let config = config.map(|config| mounted("ConfigMap", &config.name, keys(config.items.as_deref())));
+        let sources = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
+        let projected = sources.flat_map(|source| {
+            let secret = source.secret.as_ref().map(|one| mounted("Secret", &one.name, keys(one.items.as_deref())));
+            let config =
+                source.config_map.as_ref().map(|one| mounted("ConfigMap", &one.name, keys(one.items.as_deref())));
+            secret.into_iter().chain(config)
+        });
+        secret.into_iter().chain(config).chain(projected).collect()
     }
 
     /// The volume as a pod has it.
@@ -448,6 +474,15 @@ impl Pod {
             }
         }
     }
+}
+
+fn mounted(kind: &'static str, name: &str, keys: Vec<String>) -> Mounted {
+    Mounted { kind, name: name.to_owned(), keys }
+}
+
+/// The keys that a volume names.
+fn keys(items: Option<&[KeyToPath]>) -> Vec<String> {
+    items.unwrap_or_default().iter().map(|item| item.key.clone()).collect()
 }
 
 /// A mount.
