@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value};
 use tidegate_core::{
     api::names::annotation,
@@ -133,6 +134,7 @@ pub(super) fn known(resource_version: &str, values: &Values) -> KnownContent {
         above: readable(values, CA),
         note: None,
         former: None,
+        since: Timestamp::MIN,
         private: values
             .iter()
             .filter(|(_, value)| has_private_key(value) || has_inline_key(value))
