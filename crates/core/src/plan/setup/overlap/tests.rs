@@ -441,12 +441,15 @@ fn whatever_a_pod_presents_is_accepted_at_each_moment_while_a_ca_is_replaced() {
     }
 }
 
-/// A certificate may say anything about its beginning.
+/// A certificate may say anything about its beginning, and so may a clock.
 #[test]
 fn a_key_that_begins_at_the_last_possible_time_is_replaced_as_any_other() {
     let mut present = certificate("accounts#2<root#1");
     present.validity.not_before = Timestamp::MAX;
     let remembered = Some(certificate("accounts#1<root#1"));
-    let found = decided(&Facts { present: Some(present), remembered, is_key: true, ..facts() });
+    let replaced = Facts { present: Some(present), remembered, is_key: true, ..facts() };
+    let found = decided(&replaced);
+    assert_eq!((found.phase, found.until), (Phase::Spreading, Some(at(24))));
+    let found = decided(&Facts { known_since: Timestamp::MAX, ..replaced });
     assert_eq!((found.phase, found.until), (Phase::Spreading, None));
 }
