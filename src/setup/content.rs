@@ -75,8 +75,8 @@ pub(super) fn value<'a>(content: &Content, read: &dyn Fn(&str) -> Option<&'a Val
     };
     if SECRET_BYTES_MAX < value.len() {
         return Err(format!(
-            "the certificates of Secrets {} are {} bytes together, and a Secret has room for {SECRET_BYTES_MAX}; remove \
-             those that are not needed",
+            "the certificates of Secrets {} are {} bytes together, and a Secret has room for {SECRET_BYTES_MAX}; \
+             remove those that are not needed",
             sources(content).join(", "),
             value.len()
         ));
