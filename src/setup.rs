@@ -264,6 +264,7 @@ impl SetupPass<'_> {
             issuance: context.issuance,
             inside: &inside,
             replaced: &overlaps.sentences,
+            last_key: overlaps.last_key.as_ref(),
             placement: &placement,
             leaving: None,
         };
@@ -351,6 +352,7 @@ impl SetupPass<'_> {
             issuance: context.issuance,
             inside: &inside,
             replaced: &[],
+            last_key: None,
             placement: &placement,
             leaving: Some(&leaving),
         };
@@ -531,7 +533,7 @@ impl SetupPass<'_> {
         let values = found.map(content::values).unwrap_or_default();
         let version = found.map(|found| found.value()["metadata"]["resourceVersion"].as_str().unwrap_or_default());
         let known = found.zip(version).map(|(found, version)| content::known_of(found, version));
-        self.context.memory.set_content(self.key.namespace(), name, known);
+        self.context.memory.set_content(self.key.namespace(), name, known, ambient::now());
         observed.values.insert(name.clone(), values);
     }
 
@@ -588,7 +590,7 @@ impl SetupPass<'_> {
                         let is_new = matches!(observed.found.get(&name), Some(None));
                         if name.0.is_input() && is_new && !is_elsewhere {
                             let content = content::known_of(&object, &version);
-                            memory.set_content(namespace, &name, Some(content));
+                            memory.set_content(namespace, &name, Some(content), known.now);
                         }
                         memory.verify(&scope, &name, Verified { digest, version, is_shown: false, since: known.now });
                     }

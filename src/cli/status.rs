@@ -193,8 +193,7 @@ async fn kcp_operator(client: &Client) -> Option<String> {
     let leases: Api<Lease> = Api::all(client.clone());
     let named = ListParams::default().fields(&format!("metadata.name={}", names::KCP_OPERATOR_LEASE));
     let found = leases.list(&named).await.ok()?.items;
-    let held = found.iter().filter_map(operator::held).find(|held| ambient::now() <= held.until());
-    held.map(|held| held.holder)
+    found.iter().find_map(|lease| operator::holder(lease, ambient::now()))
 }
 
 /// The sources of the daemon's command line in these namespaces, as its Lease shows them. None if another program

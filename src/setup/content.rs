@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value};
 use tidegate_core::{
     api::names::annotation,
@@ -21,6 +22,8 @@ const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 const CA: &str = "ca.crt";
 const KUBECONFIG: &str = "kubeconfig";
+/// How many bytes the values of a Secret have at most: an API server refuses a larger one.
+const SECRET_BYTES_MAX: usize = 1 << 20;
 
 /// The Secrets that a content is made of.
 pub(super) fn sources(content: &Content) -> Vec<&str> {
@@ -49,7 +52,8 @@ pub(super) fn outline(content: &Content) -> String {
     }
 }
 
-/// The value of a Secret that is made of others. Fails with one sentence if one of them is unusable.
+/// The value of a Secret that is made of others. Fails with one sentence if one of them is unusable, or if they are too
+/// large together.
 pub(super) fn value<'a>(content: &Content, read: &dyn Fn(&str) -> Option<&'a Values>) -> Result<Vec<u8>, String> {
     let part = |secret: &str, key: &str| {
         let value = read(secret).and_then(|values| values.get(key));
@@ -59,16 +63,25 @@ pub(super) fn value<'a>(content: &Content, read: &dyn Fn(&str) -> Option<&'a Val
         let parts = trusts.iter().map(|trust| certificates(trust, part(&trust.secret, CERTIFICATE)?));
         Ok(parts.collect::<Result<Vec<String>, String>>()?.concat())
     };
-    match content {
-        Content::Files(file) => Ok(file.to_text().into_bytes()),
-        Content::Trusted(trusted) => Ok(trusted.certificates.clone().into_bytes()),
-        Content::Bundle(trusts) => Ok(bundle(trusts)?.into_bytes()),
+    let value = match content {
+        Content::Files(file) => file.to_text(),
+        Content::Trusted(trusted) => trusted.certificates.clone(),
+        Content::Bundle(trusts) => bundle(trusts)?,
         Content::Credentials(credentials) => {
             let secret = &credentials.certificate;
             let (certificate, key) = (part(secret, CERTIFICATE)?, part(secret, KEY)?);
-            Ok(credentials.to_text(&bundle(&credentials.trusts)?, certificate, key).into_bytes())
+            credentials.to_text(&bundle(&credentials.trusts)?, certificate, key)
         }
+    };
+    if SECRET_BYTES_MAX < value.len() {
+        return Err(format!(
+            "the certificates of Secrets {} are {} bytes together, and a Secret has room for {SECRET_BYTES_MAX}; \
+             remove those that are not needed",
+            sources(content).join(", "),
+            value.len()
+        ));
     }
+    Ok(value.into_bytes())
 }
 
 /// The certificates of a Secret as PEM, and nothing else of it.
@@ -143,6 +156,7 @@ pub(super) fn known(resource_version: &str, values: &Values) -> KnownContent {
         above: readable(values, CA),
         note: None,
         former: None,
+        since: Timestamp::MIN,
         private: keys_where(&|_, value| has_private_key(value) || has_inline_key(value) || is_sealed(value)),
         authorities: keys_where(&|key, value| (has_private_key(value) || is_sealed(value)) && owners.is_authority(key)),
         unclear: keys_where(&|key, value| match owners.is_empty() {

@@ -7,10 +7,15 @@
 //! As the candidates of a leader election do, the daemon compares no clocks: a Lease ends if it does not change for its
 //! duration, by the clock of this process. So a process that finds a Lease at its start waits that long: the Lease may
 //! be years old. The watch may be interrupted, so no Lease ends before the API server was asked once more.
+//!
+//! A command that asks once cannot wait for that: see [`holder`].
 
 use std::{collections::BTreeMap, time::Duration};
 
-use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
+use k8s_openapi::{
+    api::coordination::v1::Lease,
+    jiff::{SignedDuration, Timestamp},
+};
 use tidegate_cluster::{Cluster, Kind};
 use tidegate_core::name::Key;
 use tokio::time::Instant;
@@ -73,12 +78,29 @@ const RETRY: Duration = Duration::from_secs(1);
 /// After the end of a Lease, the API server has answered after this time, or is asked again.
 pub(crate) const ANSWER: Duration = Duration::from_secs(1);
 
+/// How much longer a Lease counts for a command: its clock may differ from that of the API server.
+const SKEW: SignedDuration = SignedDuration::from_secs(30);
+
 /// Who holds a Lease; `None` if it was released.
 pub(crate) fn held(lease: &Lease) -> Option<Held> {
     let spec = lease.spec.as_ref()?;
     let holder = spec.holder_identity.clone().filter(|name| !name.is_empty())?;
     let seconds = u64::try_from(spec.lease_duration_seconds.unwrap_or_default()).unwrap_or_default();
     Some(Held { holder, renewed: spec.renew_time.as_ref()?.0, duration: Duration::from_secs(seconds) })
+}
+
+/// Who holds a Lease, for a command that asks once and sees no renewal; `None` if no process does any more. The API
+/// server notes by its own clock when it stored the last renewal, so the clock of the holder does not matter. Where the
+/// note is missing, there is no other clock.
+pub(crate) fn holder(lease: &Lease, now: Timestamp) -> Option<String> {
+    let held = held(lease)?;
+    let stored = lease.metadata.managed_fields.iter().flatten().filter_map(|entry| {
+        let has_renewed = entry.fields_v1.as_ref()?.0["f:spec"].get("f:renewTime").is_some();
+        entry.time.as_ref().filter(|_| has_renewed).map(|time| time.0)
+    });
+    let renewed = stored.max().unwrap_or(held.renewed);
+    let duration = SignedDuration::try_from(held.duration).unwrap_or(SignedDuration::MAX);
+    (now.duration_since(renewed) <= duration.saturating_add(SKEW)).then_some(held.holder)
 }
 
 /// Follows the end of the Lease: nothing else reports it. Never ends.
@@ -123,7 +145,7 @@ async fn ask(kcp: &Cluster, stores: &Stores) -> bool {
 // === impl Held ===
 
 impl Held {
-    /// When the Lease ends unless it is renewed, by the clock of its holder. A command that asks once has no other.
+    /// When the Lease ends unless it is renewed, by the clock of its holder.
     pub(crate) fn until(&self) -> Timestamp {
         self.renewed.checked_add(self.duration).unwrap_or(Timestamp::MAX)
     }

@@ -3,6 +3,10 @@
 //!
 //! The pass over the resource that has a CA decides, and writes the trust Secret. The passes over all others follow it.
 //! While nothing is being replaced, this reads each CA, and what it has signed, once after the start of the process.
+//!
+//! The watch of Secrets wakes the resources that a new key of service accounts concerns. The former one is what the
+//! process has read before, or what the condition `tidegate.dev/Key` of its resource has. That condition follows only
+//! once nothing of the former key is accepted any more.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,6 +26,7 @@ use tidegate_core::{
             Signed, Trusted, Verifier, setup_mark,
         },
     },
+    status::seconds,
 };
 use tidegate_process::ambient;
 
@@ -29,6 +34,7 @@ use super::{
     SetupPass, decide,
     object::{LiveObject, ObjectKind},
     state::{Desired, Issuance, KnownContent, LiveObjects, ObjectName, Observed, Origin},
+    status,
 };
 use crate::{
     controller::events::{self, reason},
@@ -52,6 +58,8 @@ pub(super) struct Overlaps {
     pub(super) needs: BTreeSet<ObjectName>,
     /// When time alone changes a decision.
     pub(super) until: Option<Timestamp>,
+    /// The certificate of the resource's key of service accounts, unless a former one is accepted as well.
+    pub(super) last_key: Option<Authority>,
     anchors: Vec<Anchor>,
     /// The decisions about those of the resource, by Secret.
     own: BTreeMap<String, Decided>,
@@ -99,9 +107,15 @@ fn decision(facts: &Facts) -> Overlap {
 
 /// A trust Secret as it lives.
 fn live_of(content: &KnownContent) -> Live {
-    let (digest, state) = content.note.as_deref().and_then(|note| note.split_once(' ')).unwrap_or_default();
+    let mut words = content.note.as_deref().unwrap_or_default().split(' ');
+    let (digest, state, since) = (words.next().unwrap_or_default(), words.next(), words.next());
     let is_noted = content.keys.get(CERTIFICATE).is_some_and(|found| found.to_string() == digest);
-    Live { certificates: content.certificates.clone(), is_noted, is_everywhere: state == EVERYWHERE }
+    Live {
+        certificates: content.certificates.clone(),
+        is_noted,
+        is_everywhere: state == Some(EVERYWHERE),
+        since: since.and_then(|text| text.parse().ok()),
+    }
 }
 
 /// The content of a trust Secret. `is_taken` says whether an object of others has its name.
@@ -112,7 +126,8 @@ fn trusted_of(overlap: &Overlap, is_taken: bool) -> Trusted {
         Phase::Reissuing => EVERYWHERE,
         Phase::Settled | Phase::Ending => "ending",
     };
-    let note = format!("{} {state}", Digest::of_bytes(certificates.as_bytes()));
+    let since = overlap.since.map(|since| format!(" {}", seconds(since))).unwrap_or_default();
+    let note = format!("{} {state}{since}", Digest::of_bytes(certificates.as_bytes()));
     Trusted { certificates, note, is_mounted: overlap.phase.is_mounted() && !is_taken }
 }
 
@@ -146,7 +161,7 @@ fn sentence(anchor: &Anchor, decided: &Decided, issuance: Issuance) -> Option<St
             anchor.secret
         )),
         (Phase::Reissuing, Some(until)) => {
-            Some(format!("{what}: tokens of the former one are valid until {}", tidegate_core::status::seconds(until)))
+            Some(format!("{what}: tokens of the former one are valid until {}", seconds(until)))
         }
         (Phase::Reissuing, None) if overlap.left.is_empty() => {
             Some(format!("{what}: all pods trust both, and get the new certificates{waits}"))
@@ -177,12 +192,13 @@ impl SetupPass<'_> {
         needs.iter().for_each(|need| context.stores.add_setup_need((kind, key), need));
         let live = self.live_anchors(&anchors);
         let mut cluster = self.seen(&anchors, chained.clone(), &live, observed).await?;
-        let (mut sentences, mut own, mut until) = (Vec::new(), BTreeMap::new(), None);
+        let (mut sentences, mut own, mut until, mut last_key) = (Vec::new(), BTreeMap::new(), None, None);
         let now = ambient::now();
         let mut whole = None;
         for anchor in anchors.iter().filter(|anchor| is_own(anchor)) {
             if self.is_settled(anchor, &chained, &live, observed).await? {
                 context.memory.tells(&self.id(anchor), &anchor.owner, Phase::Settled);
+                last_key = last_key.or_else(|| self.present(anchor, &live).filter(|_| anchor.is_key));
                 continue;
             }
             if whole.is_none() {
@@ -210,6 +226,9 @@ impl SetupPass<'_> {
                     cluster.trusts.insert(trust, trusted_of(overlap, self.is_taken(anchor)))
                 }
             };
+            if anchor.is_key && !overlap.phase.is_mounted() {
+                last_key = self.present(anchor, &live);
+            }
             let said = sentence(anchor, &decided, context.issuance);
             if context.memory.tells(&self.id(anchor), &anchor.owner, overlap.phase) {
                 let note =
@@ -225,7 +244,7 @@ impl SetupPass<'_> {
             }
             own.insert(anchor.secret.clone(), decided);
         }
-        Ok(Overlaps { cluster, sentences, needs, until, anchors, own })
+        Ok(Overlaps { cluster, sentences, needs, until, last_key, anchors, own })
     }
 
     /// Whether pods of the resource mount the keys of service accounts of others.
@@ -304,7 +323,38 @@ impl SetupPass<'_> {
                 cluster.trusts.insert(trust, trusted);
             }
         }
+        for anchor in anchors.iter().filter(|anchor| !live.contains_key(&secret(&anchor.trust))) {
+            if self.waits_for_former_key(anchor, live, observed).await? {
+                let trust = Key::new(self.key.namespace(), &anchor.trust);
+                let trusted = Trusted { certificates: String::new(), note: String::new(), is_mounted: true };
+                cluster.trusts.insert(trust, trusted);
+            }
+        }
         Ok(cluster)
+    }
+
+    /// Whether the pass over another resource is about to write the trust Secret of its key. Pods that restarted before
+    /// would refuse the tokens of the former one.
+    async fn waits_for_former_key(
+        &self,
+        anchor: &Anchor,
+        live: &LiveObjects,
+        observed: &mut Observed,
+    ) -> Result<bool, Error> {
+        let (kind, owner) = &anchor.owner;
+        if !anchor.is_key || (*kind == self.kind && owner == self.key) {
+            return Ok(false);
+        }
+        self.learn_all(std::iter::once(&secret(&anchor.secret)), live, observed).await?;
+        let [seen, _] = self.former_keys(anchor, live);
+        let Some(present) = self.present(anchor, live).filter(|_| seen.is_some()) else { return Ok(false) };
+        let is_leaving = self.resources.metadata(*kind, owner).is_none_or(|found| found.deletion_timestamp.is_some());
+        let is_planned =
+            self.resources.plan(*kind, owner, &KnownOfCluster::default()).is_some_and(|planned| planned.is_ok());
+        if is_leaving || !is_planned || self.is_taken(anchor) {
+            return Ok(false);
+        }
+        Ok(!self.context.memory.awaits_settled(&self.id(anchor), &present, self.kind, self.key))
     }
 
     /// Adds what was decided about the CAs and keys of the namespace, as the passes that decided it have written it.
@@ -337,7 +387,7 @@ impl SetupPass<'_> {
                 }));
         }
         Ok(match present {
-            Some(present) if anchor.is_key && self.remembered(anchor, live).is_none() => {
+            Some(present) if anchor.is_key && self.former_keys(anchor, live) == [None, None] => {
                 self.settle(anchor, &present);
                 true
             }
@@ -358,14 +408,20 @@ impl SetupPass<'_> {
         self.context.issuance == Issuance::Builtin && is_named_after_it && !anchor.is_key
     }
 
-    /// The former public key of service accounts, as far as this process has seen it.
-    fn remembered(&self, anchor: &Anchor, live: &LiveObjects) -> Option<Authority> {
-        let present = self.present(anchor, live)?;
-        let former = self.content(&anchor.secret, live)?.former.clone()?;
+    /// The former public keys of service accounts that may still be in use: the one that this process has seen, and the
+    /// one that is recorded.
+    fn former_keys(&self, anchor: &Anchor, live: &LiveObjects) -> [Option<Authority>; 2] {
         // Once there is a trust Secret, that says it.
-        let is_new = !live.contains_key(&secret(&anchor.trust))
-            && !self.context.memory.is_settled_with(&self.id(anchor), &present);
-        (anchor.is_key && is_new).then_some(former)
+        let is_new = |present: &Authority| {
+            anchor.is_key
+                && !live.contains_key(&secret(&anchor.trust))
+                && !self.context.memory.is_settled_with(&self.id(anchor), present)
+        };
+        let Some(present) = self.present(anchor, live).filter(is_new) else { return [None, None] };
+        let seen = self.content(&anchor.secret, live).and_then(|found| found.former.clone());
+        let (kind, owner) = &anchor.owner;
+        let recorded = status::recorded_key(&self.resources.status(*kind, owner));
+        [seen, recorded.filter(|recorded| !pki::is_same_key(recorded, &present))]
     }
 
     /// The certificates of the CA above an anchor, present and former ones.
@@ -416,17 +472,22 @@ impl SetupPass<'_> {
             let chain = found.certificates.iter().chain(&found.above).cloned().collect();
             Some(Signed { secret: name.clone(), chain, depth: *depth })
         });
+        let known_since = self.content(&anchor.secret, &live).map(|found| found.since);
+        let [remembered, recorded] = self.former_keys(anchor, &live);
+        let now = ambient::now();
         let facts = Facts {
             present: present.clone(),
             trust: self.content(&anchor.trust, &live).map(|found| live_of(&found)),
             signed: signed.collect(),
-            remembered: self.remembered(anchor, &live),
+            remembered,
+            recorded,
+            known_since: known_since.unwrap_or(now),
             above,
             is_rolled: false,
             is_made: self.is_made(anchor),
             is_key: anchor.is_key,
             is_copied: anchor.is_copied(&whole.seen),
-            now: ambient::now(),
+            now,
         };
         let (mut overlap, mut behind) = (decision(&facts), Behind::default());
         if facts.trust.is_some() {

@@ -149,6 +149,8 @@ pub(super) struct KnownContent {
     pub(super) note: Option<String>,
     /// The certificate that it had before, for another key.
     pub(super) former: Option<Authority>,
+    /// Since when this process knows its key.
+    pub(super) since: Timestamp,
     /// The keys with a private key.
     pub(super) private: BTreeSet<String>,
     /// Those of them whose private key is that of a CA.
@@ -349,7 +351,13 @@ impl SetupMemory {
     }
 
     /// Remembers what was read of a Secret or ConfigMap; `None` if it does not exist.
-    pub(super) fn set_content(&self, namespace: &str, name: &ObjectName, content: Option<KnownContent>) {
+    pub(super) fn set_content(
+        &self,
+        namespace: &str,
+        name: &ObjectName,
+        content: Option<KnownContent>,
+        now: Timestamp,
+    ) {
         let (mut memory, id) = (self.lock(), id(namespace, name));
         let before = memory.contents.remove(&id);
         let is_key = name.1.ends_with(KEY_SUFFIX);
@@ -359,9 +367,13 @@ impl SetupMemory {
             memory.gone.extend(last.map(|last| (id.1, last)));
             return;
         };
-        content.former = match (last, content.certificates.first()) {
-            (Some(last), Some(own)) if !pki::is_same_key(&last, own) => Some(last),
-            (Some(_) | None, _) => before.and_then(|before| before.former.clone()),
+        let is_same = last.as_ref().zip(content.certificates.first()).map(|(last, own)| pki::is_same_key(last, own));
+        let before = before.map(|before| (before.former.clone(), before.since));
+        (content.former, content.since) = match (is_same, before) {
+            (Some(false), _) => (last, now),
+            (Some(true), Some((former, since))) => (former, since),
+            (None, Some((former, _))) => (former, now),
+            (Some(true) | None, None) => (None, now),
         };
         memory.contents.insert(id, Arc::new(content));
     }

@@ -16,13 +16,16 @@ use tidegate_core::{
     conditions::{
         self, Status,
         setup::{
-            CERTIFICATES, CLUSTER, DELETION, KCP, MISSING_IN_KCP, MOUNTS, OBJECTS, PLACES, TRUST, UNUSABLE, VALID,
+            CERTIFICATES, CLUSTER, DELETION, KCP, KEY, MISSING_IN_KCP, MOUNTS, OBJECTS, PLACES, TRUST, UNUSABLE, VALID,
         },
     },
     diagnostic::Severity,
     landscape::{annotation as annotation_of, setup::Resources},
     name::Key,
-    plan::setup::{Plan, Problem},
+    plan::{
+        certificate::Authority,
+        setup::{Plan, Problem},
+    },
     status::seconds,
 };
 
@@ -33,6 +36,7 @@ use super::{
     place::{Place, Placement, write_places},
     state::{Issuance, LiveObjects, ObjectName},
 };
+use crate::gateway::pki;
 
 /// Upstream's condition about pods, and about the Secret of a Kubeconfig.
 const AVAILABLE: &str = "Available";
@@ -60,6 +64,8 @@ pub(super) struct Facts<'a> {
     pub(super) inside: &'a Report,
     /// Its CAs and keys that are being replaced: one sentence each.
     pub(super) replaced: &'a [String],
+    /// The certificate of its key of service accounts, if that is known and no former one is to be remembered.
+    pub(super) last_key: Option<&'a Authority>,
     /// What became of its objects in other clusters.
     pub(super) placement: &'a Placement,
     /// What its deletion waits for, if it is being deleted.
@@ -132,6 +138,12 @@ pub(super) fn with_places(before: &Value, places: &BTreeSet<Place>, generation: 
     let mut status = before.as_object().cloned().unwrap_or_default();
     status.insert("conditions".to_owned(), json!(conditions.all));
     Value::Object(status)
+}
+
+/// The certificate of the last key of service accounts that a pass has recorded. Others may have written it.
+pub(super) fn recorded_key(status: &Value) -> Option<Authority> {
+    let all: Vec<Condition> = serde_json::from_value(status["conditions"].clone()).unwrap_or_default();
+    pki::read_first(conditions::message(&all, KEY)?.as_bytes()).ok()
 }
 
 /// What is wrong with a resource, for its Event and the log: one sentence; `None` if nothing is.
@@ -232,6 +244,9 @@ impl Facts<'_> {
         match self.replaced {
             [] => conditions.remove(TRUST),
             all => conditions.set(TRUST, false, "Replacing", &all.join("; ")),
+        }
+        if let Some(key) = self.last_key {
+            conditions.set(KEY, true, "Recorded", &pki::write_certificates([key]));
         }
         let Ok(plan) = self.plan else { return };
         if self.leaving.is_some() {

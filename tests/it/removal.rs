@@ -31,6 +31,7 @@ scenarios! {
     deleting_our_definition_of_sources_leaves_everything_that_they_declared,
     a_renamed_module_has_its_default_custom_resource_again,
     a_default_custom_resource_that_a_version_no_longer_declares_goes_with_its_module,
+    a_default_custom_resource_that_a_version_renames_goes_with_its_module_unless_a_user_changed_it,
     a_module_that_a_client_drops_from_a_kyma_stays_in_the_runtime_unless_the_source_is_suspended,
     git_has_the_whole_list_of_modules_of_a_kyma,
     an_empty_list_of_another_client_takes_no_modules_from_a_runtime,
@@ -519,6 +520,45 @@ async fn a_default_custom_resource_that_a_version_no_longer_declares_goes_with_i
         }
     })
     .await;
+}
+
+/// A new version neither creates the one of the new name nor deletes the other: it has what the module works on.
+async fn a_default_custom_resource_that_a_version_renames_goes_with_its_module_unless_a_user_changed_it() {
+    let stage = stage::ready(2).await;
+    let thing = async |runtime: usize, name: &str| read(&stage.skrs[runtime], "Thing", "kyma-system", name).await;
+    let (path, template) = stage::module("cache", "1.1.0", "two").swap_remove(0);
+    stage.repository.write(&path, &template.replace("cache-default", "cache-main")).expect("a file");
+    stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));
+    let names = ["one", "two"].map(|kyma| manifest_name(kyma, "example.org/module/cache", "cache"));
+    let is_upgraded = |manifest: &Value| {
+        manifest["spec"]["version"] == "1.1.0"
+            && manifest["spec"]["resource"]["metadata"]["name"] == "cache-main"
+            && manifest["status"]["state"] == "Ready"
+    };
+    for name in &names {
+        stage.until("it has the new version", &stage.kcp, "Manifest", "kcp-system", name, is_upgraded).await;
+    }
+    stage.rests().await;
+    for runtime in [0, 1] {
+        assert!(thing(runtime, "cache-default").await.is_some(), "a new version takes no data");
+        assert!(thing(runtime, "cache-main").await.is_none(), "the default one was created once");
+    }
+
+    let changed = json!({"spec": {"size": 2}});
+    merge(&stage.skrs[1], ("example.org/v1", "Thing"), "kyma-system", "cache-default", changed).await;
+    stage.repository.write("kymas/one.yaml", &stage::kyma("one", &["mailer"])).expect("a file");
+    stage.commit("kymas/two.yaml", &stage::kyma("two", &["mailer"]));
+    stage.until_gone(&stage.kcp, "Manifest", "kcp-system", &names[0]).await;
+    assert!(thing(0, "cache-default").await.is_none());
+    let waits = |manifest: &Value| {
+        let status = manifest["status"].to_string();
+        status.contains("waiting for module crs deletion: Thing.example.org kyma-system/cache-default")
+    };
+    stage.until("it waits for its user", &stage.kcp, "Manifest", "kcp-system", &names[1], waits).await;
+    stage.rests().await;
+    assert!(thing(1, "cache-default").await.is_some());
+    delete(&stage.skrs[1], ("example.org/v1", "Thing"), "kyma-system", "cache-default").await;
+    stage.until_gone(&stage.kcp, "Manifest", "kcp-system", &names[1]).await;
 }
 
 async fn a_module_that_a_client_drops_from_a_kyma_stays_in_the_runtime_unless_the_source_is_suspended() {

@@ -73,6 +73,7 @@ pub(crate) async fn module_in_use(
     let Some(resource) = resource else { return Ok(None) };
     let Some((kind, present)) = cluster.list_metadata_in_any_version(&resource).await? else { return Ok(None) };
     let present = decide::that_count(manifest, &kinds, &kind, present);
+    let (_, present) = decide::former_defaults_of_kind(manifest, siblings, &kinds, &kind, present);
     let default = recorded::module_resource(manifest).map(|object| id_of(&kind, &object));
     Ok(decide::others_than(default.as_ref(), &present))
 }
@@ -93,6 +94,12 @@ pub(crate) async fn former_defaults(
     let mut found = Vec::new();
     for kind in decide::other_kinds(&kinds, resource.as_ref()) {
         let (former, _) = decide::former_defaults(siblings, cluster.list_served(kind).await?);
+        found.extend(former.iter().map(|metadata| (kind.clone(), metadata.key())));
+    }
+    let Some(resource) = resource else { return Ok(found) };
+    if let Some((kind, present)) = cluster.list_metadata_in_any_version(&resource).await? {
+        let present = decide::that_count(manifest, &kinds, &kind, present);
+        let (former, _) = decide::former_defaults_of_kind(manifest, siblings, &kinds, &kind, present);
         found.extend(former.iter().map(|metadata| (kind.clone(), metadata.key())));
     }
     Ok(found)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::json;
-use tidegate_cluster::{Cause, Cluster, Error, Kind, Propagation};
+use tidegate_cluster::{Cause, Cluster, Error, Kind, Metadata, Propagation};
 use tidegate_core::{
     api::{
         Manifest,
@@ -116,7 +116,7 @@ async fn remove_module_resources(
             *holding = of_users;
             return Ok(Some(waiting));
         }
-        former.extend(defaults.into_iter().map(|metadata| (kind, metadata)));
+        former.push((kind, defaults));
     }
     if let Some(resource) = &resource {
         let waiting = remove_default(target, manifest, &kinds, resource, holding).await?;
@@ -124,7 +124,23 @@ async fn remove_module_resources(
             return Ok(waiting);
         }
     }
-    for (kind, metadata) in &former {
+    for (kind, former) in &former {
+        let waiting = delete_former(target, manifest, kind, former).await?;
+        if waiting.is_some() {
+            return Ok(waiting);
+        }
+    }
+    Ok(None)
+}
+
+/// Deletes the custom resources that Tidegate created by default for former versions. Returns what it waits for.
+async fn delete_former(
+    target: &ApplyTarget<'_>,
+    manifest: &Manifest,
+    kind: &Kind,
+    former: &[Metadata],
+) -> Result<Option<String>, Error> {
+    for metadata in former {
         let present = std::slice::from_ref(metadata);
         let next = decide::module_resources(Some(&metadata.id), present, target.has_installed(manifest));
         let waiting = delete_default(target, kind, next).await?;
@@ -135,7 +151,8 @@ async fn remove_module_resources(
     Ok(None)
 }
 
-/// Waits for the custom resources of the kind of the default one, then deletes it. Returns what it waits for.
+/// Waits for the custom resources of the kind of the default one, then deletes it, and those that had its place in
+/// former versions. Returns what it waits for.
 async fn remove_default(
     target: &ApplyTarget<'_>,
     manifest: &Manifest,
@@ -145,10 +162,14 @@ async fn remove_default(
 ) -> Result<Option<String>, Error> {
     let Some((kind, present)) = target.cluster.list_metadata_in_any_version(resource).await? else { return Ok(None) };
     let present = decide::that_count(manifest, kinds, &kind, present);
+    let (former, present) = decide::former_defaults_of_kind(manifest, target.manifests, kinds, &kind, present);
     let default = recorded::module_resource(manifest).map(|object| id_of(&kind, &object));
     *holding = decide::holding(default.as_ref(), &present);
     let next = decide::module_resources(default.as_ref(), &present, target.has_installed(manifest));
-    delete_default(target, &kind, next).await
+    match delete_default(target, &kind, next).await? {
+        None => delete_former(target, manifest, &kind, &former).await,
+        Some(waiting) => Ok(Some(waiting)),
+    }
 }
 
 /// Deletes a default custom resource, if that is next. Returns what is waited for.

@@ -6,6 +6,22 @@ use super::*;
 
 const NOW: i64 = 1_800_000_000;
 
+/// An RSA key of 1024 bits in PKCS#8, made for this test.
+const RSA_1024: &str = "MIICdwIBADANBgkqhkiG9w0BAQEFAASCAmEwggJdAgEAAoGBAMMx7syeCOnS3Qxm\
+     hYsrOPWHebuBiyeJJxFapsc6t0apDYlG7pkpcY70ta3roNfu7YmBJxMOFS2FdpFK\
+     RjAxGvq1sPw6h+TQRLSJ9JeMZvCFS5xXh610cj2mnOMsBEitKGeOptEA0F9rlLKu\
+     NBkiZs22eUlhhU+glZZ2mQ1t7HZ/AgMBAAECgYBHuEEVzbtYrrGprMHEsMzs6ipA\
+     SwjmLe684aIF8f0FaXgfyIBCpoejDybyEHG45YFB1MKWrcX6Q9+c4r2HV4OhlVex\
+     KDRdQ9ySlmmX/BBZZzqPr7vUOE4AdS3wqaZY7OCaWqcb2uNyAHsjO9vm6siQRgDZ\
+     cwNjDBooMzQ2+xG1gQJBAPt23RmMabTYk5sM0QIDO9Rqvmpj2P497IwKnOhUlKhi\
+     KDzQCOX+EqtFaUThguSyFM+jRoMIv0IUPUll+b+pGH0CQQDGtz7wRm/LB98SqroQ\
+     K1g/CiCqgjF2WdDQmFYAwzy+l5Aq3uCT8JxQ7MJyr/EsXH47iJ8mTWHEbLh13sTu\
+     o3erAkEA8VekXmff8BzIldAYLPlTi8wjEtLfqStfgwyQiX7b6jvC6JK1Z5+Q5WZJ\
+     4T0atkmgJaRMAWj8vvvT0kUYDPXKtQJAH1086d+0NW+AngmkZHjy7MBEd6Uk+XEj\
+     rEjfCi/Gnq59asbS24bWpU85QbDTeBUBN5RQylLcY4xlcPVAUAotEQJBALjFHjkR\
+     1KLN362OGGhG2QiODKbIxgpGaG2QtUqxqGuPPuLPaGtRdqztsLpd8ZceZTmV1l0V\
+     Yr4JylXlKcxVAIc=";
+
 fn now() -> Timestamp {
     Timestamp::from_second(NOW).unwrap()
 }
@@ -202,13 +218,19 @@ fn what_cannot_be_issued_is_one_sentence_without_a_value() {
         left
     };
     let leaf = values(request(user()).issue(Some(&sub), None, now()).unwrap());
-    let mut mixed = without(KEY);
-    mixed.insert(KEY.to_owned(), leaf[KEY].clone());
+    let with_key = |key: Vec<u8>| {
+        let mut mixed = without(KEY);
+        mixed.insert(KEY.to_owned(), key);
+        mixed
+    };
+    let mixed = with_key(leaf[KEY].clone());
+    let short = with_key(pki::write_block("PRIVATE KEY", &STANDARD.decode(RSA_1024).unwrap()).into_bytes());
     for (what, ca, expected) in [
         ("no key", without(KEY), "it has no key `tls.key`"),
         ("no certificate", without(CERTIFICATE), "it has no key `tls.crt`"),
         ("a leaf", leaf, "the certificate is not a CA certificate"),
         ("another key", mixed, "the key does not belong to the certificate"),
+        ("a short key", short, "unsupported signing key: use ECDSA (P-256, P-384), Ed25519 or RSA (2048 to 4096 bits)"),
     ] {
         let sentence = request(user()).issue(Some(&ca), None, now()).map(drop).unwrap_err();
         assert!(
@@ -216,6 +238,10 @@ fn what_cannot_be_issued_is_one_sentence_without_a_value() {
             "{what}: {sentence}"
         );
     }
+    let end = first(&sub).validity.not_after;
+    let sentence = request(user()).issue(Some(&sub), None, end).map(drop).unwrap_err();
+    let expected = format!("Secret main-client-ca cannot sign: its certificate expired on {end}");
+    assert!(sentence.contains(&expected), "{sentence}");
     let company = |is_ca: rcgen::IsCa, usages: Vec<rcgen::KeyUsagePurpose>| {
         let key = KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::default();

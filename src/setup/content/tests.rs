@@ -44,6 +44,19 @@ fn a_bundle_has_the_certificates_of_its_secrets_in_order_and_no_key() {
     assert_eq!(read(&[("server", text(&one))], trusts()).unwrap_err(), "Secret company has no key `tls.crt`");
 }
 
+/// Bad input: a bundle may have as many bytes as a Secret, and two of them may be too large together.
+#[test]
+fn a_bundle_that_no_secret_has_room_for_is_one_sentence() {
+    let (server, company) = (text(&authority("server")), text(&authority("company")));
+    let whole = company.repeat(SECRET_BYTES_MAX / company.len());
+    let trusts = || vec![Trust::whole("server"), Trust::whole("company")];
+    let found = read(&[("server", server.repeat(2)), ("company", whole.clone())], trusts()).unwrap_err();
+    assert!(found.starts_with("the certificates of Secrets server, company are 10"), "{found}");
+    assert!(found.ends_with(" bytes together, and a Secret has room for 1048576; remove those that are not needed"));
+    let fits = read(&[("company", whole.clone())], vec![Trust::whole("company")]).unwrap();
+    assert_eq!(fits.as_bytes(), whole);
+}
+
 #[test]
 fn what_is_kept_of_a_secret_has_no_value_of_it() {
     let root = authority("root");

@@ -1,4 +1,5 @@
 use rcgen::{CertificateParams, KeyPair};
+use tidegate_cluster::Unreachable;
 
 use super::*;
 
@@ -17,6 +18,33 @@ fn route() -> Route {
         bundle: Some("company-ca".to_owned()),
         deployment: "main-kcp".to_owned(),
         has_admin: true,
+    }
+}
+
+/// Bad input: whatever kcp does, it is one sentence with the workspace. Only a refusal is final.
+#[test]
+fn r38_what_kcp_does_wrong_is_one_sentence() {
+    let (cluster, server): (Arc<str>, Arc<str>) = ("kcp".into(), "kcp.example.com:6443".into());
+    let target = || tidegate_cluster::Target::Path("/api");
+    let unreachable =
+        |cause| Error::Unreachable { cluster: Arc::clone(&cluster), server: Arc::clone(&server), cause, sent: true };
+    let failing = |code: u16| Error::Server {
+        cluster: Arc::clone(&cluster),
+        target: target(),
+        status: http::StatusCode::from_u16(code).expect("a status"),
+        message: "no leader".to_owned(),
+    };
+    let forbidden = Error::Forbidden { target: target(), message: "access denied".to_owned() };
+    for (error, text, expected) in [
+        (unreachable(Unreachable::Connect), "(kcp.example.com:6443) cannot be reached", false),
+        (unreachable(Unreachable::Timeout), "(kcp.example.com:6443) cannot be reached", false),
+        (unreachable(Unreachable::Untrusted), "(kcp.example.com:6443) cannot be reached", false),
+        (failing(500), "failed with HTTP status 500 Internal Server Error", false),
+        (forbidden, "forbidden: access denied", true),
+    ] {
+        let Failed::Inside { sentence, is_final } = refused("root:company", error) else { panic!("it is kcp's") };
+        assert!(sentence.starts_with("workspace root:company: ") && sentence.contains(text), "{sentence}");
+        assert_eq!((is_final, sentence.lines().count()), (expected, 1), "{sentence}");
     }
 }
 

@@ -84,3 +84,32 @@ fn r70_a_lease_that_is_renewed_holds_whatever_the_clock_of_its_holder_says() {
         check(&[(0, Lists(clock)), (2, Shows(clock)), (17, Answers(16, clock))], &[(17, None)]);
     }
 }
+
+/// A command asks once: what the API server has noted of the last renewal decides, by its own clock.
+#[test]
+fn r70_a_command_judges_a_lease_by_the_clock_of_the_api_server() {
+    let text = |second: i64| Timestamp::from_second(second).expect("a time").to_string();
+    let entry = |field: &str, second: i64| {
+        serde_json::json!({"manager": "manager", "operation": "Update", "time": text(second),
+            "fieldsV1": {"f:spec": {field: {}}}})
+    };
+    let holder = |holder: &str, renewed: i64, entries: &[serde_json::Value]| {
+        let lease = serde_json::json!({"metadata": {"managedFields": entries},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": text(renewed)}});
+        let lease: Lease = serde_json::from_value(lease).expect("a Lease");
+        super::holder(&lease, Timestamp::from_second(1000).expect("a time"))
+    };
+    let one = Some("one".to_owned());
+    assert_eq!(holder("one", 0, &[entry("f:renewTime", 999)]), one, "the clock of the holder is behind");
+    assert_eq!(holder("one", 9000, &[entry("f:renewTime", 1)]), None, "it is ahead, and the holder is gone");
+    assert_eq!(holder("one", 0, &[entry("f:renewTime", 1020)]), one, "the clock of the command is behind");
+    assert_eq!(holder("one", 0, &[entry("f:renewTime", 955)]), one, "at the end of the Lease and the skew");
+    assert_eq!(holder("one", 0, &[entry("f:renewTime", 954)]), None, "after it");
+    let others = [entry("f:renewTime", 1), entry("f:leaseTransitions", 999)];
+    assert_eq!(holder("one", 0, &others), None, "a change by others is no renewal");
+    let both = [entry("f:renewTime", 1), entry("f:renewTime", 999)];
+    assert_eq!(holder("one", 0, &both), one, "another manager renews it now");
+    assert_eq!(holder("one", 990, &[]), one, "no note: by the clock of the holder");
+    assert_eq!(holder("one", 900, &[]), None);
+    assert_eq!(holder("", 999, &[entry("f:renewTime", 999)]), None, "it was released");
+}

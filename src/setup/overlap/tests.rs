@@ -2,6 +2,7 @@ use serde_json::{Value, json};
 use tidegate_core::landscape::setup::Resources;
 
 use super::*;
+use crate::setup::content;
 
 const NAMESPACE: &str = "kcp-system";
 
@@ -48,11 +49,32 @@ fn a_front_proxy_mounts_only_a_certificate_of_the_ca_for_request_headers() {
     assert!(!only("main-ca", "public-front-proxy", &signed("main-ca")));
 }
 
+/// The annotation of a trust Secret says since when a new key is in place. One of a former version does not.
+#[test]
+fn a_trust_secret_says_since_when_a_new_key_is_in_place() {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let pem = rcgen::CertificateParams::default().self_signed(&key).expect("a certificate").pem();
+    let since: Timestamp = "2026-11-26T01:02:03.5Z".parse().expect("a time");
+    let live = |phase: Phase, since: Option<Timestamp>| {
+        let certificates = vec![pki::read_first(pem.as_bytes()).expect("a certificate")];
+        let overlap = Overlap { phase, certificates, left: Vec::new(), since, until: None };
+        let trusted = trusted_of(&overlap, false);
+        let values = BTreeMap::from([(CERTIFICATE.to_owned(), trusted.certificates.into_bytes())]);
+        let found = live_of(&KnownContent { note: Some(trusted.note), ..content::known("1", &values) });
+        assert!(found.is_noted, "{found:?}");
+        (found.is_everywhere, found.since)
+    };
+    assert_eq!(live(Phase::Spreading, Some(since)), (false, Some(seconds(since))));
+    assert_eq!(live(Phase::Reissuing, Some(since)), (true, Some(seconds(since))));
+    assert_eq!(live(Phase::Reissuing, None), (true, None));
+    assert_eq!(live(Phase::Ending, None), (false, None));
+}
+
 #[test]
 fn a_condition_says_what_is_true_of_a_ca_that_is_missing_and_what_ends_a_hold() {
     let anchor = anchor(&resources(), "main-requestheader-client-ca");
     let said = |phase: Phase, is_missing: bool, all: &[&str], held: &[&str]| {
-        let overlap = Overlap { phase, certificates: Vec::new(), left: strings(&["a", "b"]), until: None };
+        let overlap = Overlap { phase, certificates: Vec::new(), left: strings(&["a", "b"]), since: None, until: None };
         let behind = Behind { all: strings(all), held: strings(held) };
         let decided = Decided { overlap, behind, is_missing, is_blocked: false };
         sentence(&anchor, &decided, Issuance::Builtin).expect("a sentence")

@@ -81,6 +81,7 @@ fn a_renewal_that_keeps_the_key_does_not_bring_a_former_key_back() {
     let (memory, [first, _], [second, renewed]) = (SetupMemory::default(), certificates(), certificates());
     let (namespace, secret) = ("kcp-system", "main-service-account");
     let (anchor, name) = (Key::new(namespace, secret), (ObjectKind::Secret, secret.to_owned()));
+    let now = std::cell::Cell::new(0);
     let set = |own: Option<&Authority>| {
         let content = own.map(|own| KnownContent {
             resource_version: "1".into(),
@@ -90,23 +91,28 @@ fn a_renewal_that_keeps_the_key_does_not_bring_a_former_key_back() {
             above: Vec::new(),
             note: None,
             former: None,
+            since: Timestamp::MIN,
             private: std::collections::BTreeSet::new(),
             authorities: std::collections::BTreeSet::new(),
             unclear: std::collections::BTreeSet::new(),
         });
-        memory.set_content(namespace, &name, content);
+        memory.set_content(namespace, &name, content, Timestamp::from_second(now.replace(now.get() + 1)).unwrap());
     };
     let former = || memory.content(namespace, &name).expect("it is known").former.clone();
+    let since = || memory.content(namespace, &name).expect("it is known").since.as_second();
     set(Some(&first));
     assert_eq!(former(), None);
+    assert_eq!(since(), 0);
     // It is deleted, and made again with another key.
     set(None);
     set(Some(&second));
     assert_eq!(former(), Some(first.clone()));
+    assert_eq!(since(), 2, "the new key is known since then");
     memory.settle_with(&anchor, &(Kind::RootShard, Key::new(namespace, "main")), &second);
     assert_eq!(former(), None);
     set(Some(&renewed));
     assert_eq!(former(), None);
+    assert_eq!(since(), 2, "its key is the same");
     // The key of the last one is remembered all the same.
     set(None);
     set(Some(&first));

@@ -65,6 +65,7 @@ fn judged(
         issuance: Issuance::CertManager,
         inside: &Report::default(),
         replaced: &[],
+        last_key: None,
         placement: &Placement::default(),
         leaving,
     };
@@ -242,6 +243,7 @@ fn d13_a_kubeconfig_is_not_ready_before_its_secret_is_written() {
             issuance: Issuance::CertManager,
             inside: &Report::default(),
             replaced: &[],
+            last_key: None,
             placement: &Placement::default(),
             leaving: None,
         };
@@ -281,12 +283,53 @@ fn d14_a_shard_that_ran_falls_back_when_its_pods_go() {
             issuance: Issuance::CertManager,
             inside: &Report::default(),
             replaced: &[],
+            last_key: None,
             placement: &Placement::default(),
             leaving: None,
         };
         status(&facts, Timestamp::from_second(1_800_000_000).unwrap())["phase"].clone()
     };
     assert_eq!([phase(2), phase(0)], ["Running", "Provisioning"]);
+}
+
+/// What a pass records of a key is what the next process reads, and a pass that does not know the key leaves it.
+#[test]
+fn the_last_key_of_service_accounts_stays_in_the_status() {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let pem = rcgen::CertificateParams::default().self_signed(&key).expect("a certificate").pem();
+    let certificate = pki::read_first(pem.as_bytes()).expect("a certificate");
+    let of = |resources: &Resources, last_key: Option<&Authority>| {
+        let key = Key::new(NAMESPACE, "main");
+        let plan = resources.plan(Kind::RootShard, &key, &Known::default()).unwrap();
+        let facts = Facts {
+            kind: Kind::RootShard,
+            key: &key,
+            resources,
+            metadata: resources.metadata(Kind::RootShard, &key).unwrap(),
+            plan: plan.as_ref(),
+            problems: &[],
+            outcomes: &[],
+            failures: &[],
+            live: &LiveObjects::new(),
+            issuance: Issuance::CertManager,
+            inside: &Report::default(),
+            replaced: &[],
+            last_key,
+            placement: &Placement::default(),
+            leaving: None,
+        };
+        status(&facts, Timestamp::from_second(1_800_000_000).unwrap())
+    };
+    let first = of(&root(|_| ()), None);
+    assert_eq!(recorded_key(&first), None);
+    let recorded = of(&root(|_| ()), Some(&certificate));
+    assert_eq!(recorded_key(&recorded), Some(certificate));
+    assert_eq!(said(&recorded)["tidegate.dev/Key"], "True Recorded");
+    let later = of(&root(|resource| resource["status"] = recorded.clone()), None);
+    assert_eq!(later, recorded);
+    let broken = json!({"conditions": [{"type": "tidegate.dev/Key", "status": "True", "message": "no certificate",
+        "reason": "Recorded", "lastTransitionTime": "2026-11-26T00:00:00Z"}]});
+    assert_eq!(recorded_key(&broken), None);
 }
 
 #[test]

@@ -246,11 +246,23 @@ async fn r38_permissions_inside_kcp_come_follow_their_definition_and_go() {
 async fn r38_where_kcp_does_not_answer_a_kubeconfig_goes_after_five_minutes() {
     let landscape = KcpLandscape::prepare(&["--kcp-landscapes"]).await;
     landscape.grants().await;
+    // It accepts connections and says nothing.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let hanging = json!({"metadata": {"annotations": {"tidegate.dev/kcp-address": address}}});
+    landscape.merge("FrontProxy", "public", None, hanging).await;
+    let hangs = |found: &Value| {
+        let said = condition(found, "tidegate.dev/Kcp");
+        said.starts_with("False Waiting: workspace root:company: ") && said.contains(&address)
+    };
+    landscape.until("Kubeconfig", "admin", "it hangs, and that is said", hangs).await;
     // Nothing answers there.
     let nowhere = json!({"metadata": {"annotations": {"tidegate.dev/kcp-address": "127.0.0.1:1"}}});
     landscape.merge("FrontProxy", "public", None, nowhere).await;
-    let waits =
-        |found: &Value| condition(found, "tidegate.dev/Kcp").starts_with("False Waiting: workspace root:company: ");
+    let waits = |found: &Value| {
+        let said = condition(found, "tidegate.dev/Kcp");
+        said.starts_with("False Waiting: workspace root:company: ") && said.contains("127.0.0.1:1)")
+    };
     landscape.until("Kubeconfig", "admin", "it is said", waits).await;
     landscape.delete("Kubeconfig", "admin").await;
     let waits = |found: &Value| {
@@ -487,8 +499,8 @@ async fn r70_while_kcp_operator_runs_the_daemon_writes_nothing() {
     assert_eq!(written(), [""; 0], "kcp-operator renews its Lease");
     let warned = landscape.whole_log().matches("kcp-operator runs; writing nothing of kcp landscapes").count();
     assert_eq!(warned, 1, "{}", landscape.log());
-    // The command is a process with a clock of its own.
-    renew("operator-0", "2099-01-01T00:00:00.000000Z".to_owned()).await;
+    // The command asks once, and does not go by the clock of the holder either.
+    renew("operator-0", "2001-01-01T00:00:00.000000Z".to_owned()).await;
     let status = landscape.stage.command(&["status"]).await;
     let said = String::from_utf8_lossy(&status.stdout).into_owned();
     assert!(said.contains("Tidegate writes nothing of kcp landscapes, because kcp-operator runs: scale"), "{said}");

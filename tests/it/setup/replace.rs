@@ -13,13 +13,15 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures::{StreamExt as _, TryStreamExt as _};
-use k8s_openapi::jiff::SignedDuration;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{
     Client,
     api::{WatchEvent, WatchParams},
 };
+use rcgen::{CertificateParams, DnType, Issuer, KeyPair};
 use serde_json::{Value, json};
 use tidegate::internals::gateway::pki;
+use tidegate_core::plan::certificate::Authority;
 use tidegate_process::ambient;
 
 use super::{DEPLOYMENTS, KcpLandscape, condition, object, resources};
@@ -29,6 +31,7 @@ scenarios! {
     whatever_a_pod_holds_is_accepted_while_each_ca_is_replaced,
     the_replacement_of_all_cas_survives_restarts,
     a_former_key_of_service_accounts_is_accepted_for_a_day,
+    a_key_that_another_program_replaces_is_noticed_at_once_and_after_a_restart,
     cert_manager_replaces_a_ca_and_both_are_trusted_until_certificates_are_renewed,
 }
 
@@ -388,9 +391,34 @@ async fn running() -> KcpLandscape {
     landscape
 }
 
-async fn first(landscape: &KcpLandscape, secret: &str) -> tidegate_core::plan::certificate::Authority {
+async fn first(landscape: &KcpLandscape, secret: &str) -> Authority {
     let found = landscape.read("Secret", secret).await.unwrap();
     pki::read_first(&STANDARD.decode(found["data"]["tls.crt"].as_str().unwrap()).unwrap()).unwrap()
+}
+
+/// The certificates of a trust Secret.
+fn trusted(found: &Value) -> Vec<Authority> {
+    let text = STANDARD.decode(found["data"]["tls.crt"].as_str().unwrap()).unwrap();
+    pki::read_bundle(&text).unwrap().authorities().to_vec()
+}
+
+/// How far a trust Secret of a key says that its replacement is, and since when the new key is in place.
+fn noted(found: &Value) -> (&str, Timestamp) {
+    let note = found["metadata"]["annotations"]["tidegate.dev/trusts"].as_str().expect("a note");
+    let mut words = note.split(' ').skip(1);
+    (words.next().expect("a state"), words.next().expect("a moment").parse().expect("a time"))
+}
+
+/// Another program replaces a key of service accounts in place. The certificate of the new one is from 1975.
+async fn replace_key(landscape: &KcpLandscape, secret: &str) {
+    let ca = landscape.read("Secret", "main-service-account-ca").await.unwrap();
+    let text = |key: &str| String::from_utf8(STANDARD.decode(ca["data"][key].as_str().unwrap()).unwrap()).unwrap();
+    let issuer = Issuer::from_ca_cert_pem(&text("tls.crt"), KeyPair::from_pem(&text("tls.key")).unwrap()).unwrap();
+    let (key, mut params) = (KeyPair::generate().unwrap(), CertificateParams::default());
+    params.distinguished_name.push(DnType::CommonName, secret);
+    let certificate = params.signed_by(&key, &issuer).unwrap().pem();
+    let data = json!({"tls.crt": STANDARD.encode(certificate), "tls.key": STANDARD.encode(key.serialize_pem())});
+    landscape.merge("Secret", secret, None, json!({ "data": data })).await;
 }
 
 /// The CAs of the example, each with something that it signs.
@@ -454,14 +482,9 @@ async fn a_former_key_of_service_accounts_is_accepted_for_a_day() {
     kubelet.runs().await;
     let former = first(&landscape, "eu-service-account").await;
     landscape.delete("Secret", "eu-service-account").await;
-    let has_both = |found: &Value| {
-        let text = STANDARD.decode(found["data"]["tls.crt"].as_str().unwrap()).unwrap();
-        pki::read_bundle(&text).unwrap().authorities().len() == 2
-    };
+    let has_both = |found: &Value| trusted(found).len() == 2;
     landscape.until("Secret", "eu-service-account-trust", "it has both", has_both).await;
-    let is_everywhere = |found: &Value| {
-        found["metadata"]["annotations"]["tidegate.dev/trusts"].as_str().unwrap().ends_with(" everywhere")
-    };
+    let is_everywhere = |found: &Value| noted(found).0 == "everywhere";
     for _ in 0..TURNS {
         kubelet.turn().await;
         let found = landscape.read("Secret", "eu-service-account-trust").await.unwrap();
@@ -470,9 +493,7 @@ async fn a_former_key_of_service_accounts_is_accepted_for_a_day() {
         }
     }
     let trust = landscape.until("Secret", "eu-service-account-trust", "all pods have it", is_everywhere).await;
-    let text = STANDARD.decode(trust["data"]["tls.crt"].as_str().unwrap()).unwrap();
-    let own = first(&landscape, "eu-service-account").await;
-    assert_eq!(pki::read_bundle(&text).unwrap().authorities(), [own.clone(), former.clone()]);
+    assert_eq!(trusted(&trust), [first(&landscape, "eu-service-account").await, former]);
     for name in ["main-kcp", "eu-shard-kcp", "public-front-proxy"] {
         let found = landscape.read("Deployment", name).await.unwrap();
         assert!(found["spec"]["template"].to_string().contains("\"eu-service-account-trust\""), "{name}");
@@ -484,7 +505,7 @@ async fn a_former_key_of_service_accounts_is_accepted_for_a_day() {
 
     // A restart in between does not forget it, and it ends by itself. Nothing runs for a day: a daemon renews its Lease
     // all the time.
-    let until = own.validity.not_before + SignedDuration::from_hours(24);
+    let until = noted(&trust).1 + SignedDuration::from_hours(24);
     let left = Duration::try_from(until.duration_since(ambient::now())).unwrap();
     landscape.stage.kill().await;
     tokio::time::sleep(left - Duration::from_secs(60)).await;
@@ -501,6 +522,67 @@ async fn a_former_key_of_service_accounts_is_accepted_for_a_day() {
     landscape.until_gone("Secret", "eu-service-account-trust").await;
     let found = landscape.read("Deployment", "public-front-proxy").await.unwrap();
     assert!(!found["spec"]["template"].to_string().contains("-trust"), "{found}");
+}
+
+/// The day counts from when the key was seen, and not from its certificate.
+async fn a_key_that_another_program_replaces_is_noticed_at_once_and_after_a_restart() {
+    let landscape = KcpLandscape::built().await;
+    let former = first(&landscape, "eu-service-account").await;
+    let eu = landscape.read("Shard", "eu").await.unwrap();
+    let recorded = |found: &Value| {
+        let condition = condition(found, "tidegate.dev/Key");
+        pki::read_first(condition.strip_prefix("True Recorded: ").expect("a record").as_bytes()).unwrap()
+    };
+    assert_eq!(recorded(&eu), former);
+
+    // While the daemon runs: no pod restarts before the trust Secret has both.
+    let mark = landscape.stage.landscape.kcp.mark();
+    replace_key(&landscape, "eu-service-account").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let trust = landscape.read("Secret", "eu-service-account-trust").await.expect("it is made within a second");
+    assert_eq!(trusted(&trust), [first(&landscape, "eu-service-account").await, former.clone()]);
+    let mounts = |found: &Value| found["spec"]["template"].to_string().contains("\"eu-service-account-trust\"");
+    for name in ["main-kcp", "eu-shard-kcp", "public-front-proxy"] {
+        landscape.until("Deployment", name, "its pods accept both", mounts).await;
+    }
+    for _ in 0..5 {
+        for name in DEPLOYMENTS {
+            landscape.pods_are_ready(name).await;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let is_everywhere = |found: &Value| noted(found).0 == "everywhere";
+    landscape.until("Secret", "eu-service-account-trust", "all pods have it", is_everywhere).await;
+    landscape.stage.rests().await;
+    let requests = landscape.requests_since(mark);
+    let of = |request: &str| -> Vec<usize> {
+        let all = requests.iter().enumerate().filter(|(_, found)| *found == request);
+        all.map(|(position, _)| position).collect()
+    };
+    let made = of("patch secrets eu-service-account-trust")[0];
+    for name in ["main-kcp", "eu-shard-kcp", "public-front-proxy"] {
+        let restarts = of(&format!("patch deployments.apps {name}"));
+        assert!(matches!(restarts.as_slice(), [only] if made < *only), "{name}: {requests:#?}");
+    }
+    let eu = landscape.read("Shard", "eu").await.unwrap();
+    assert!(condition(&eu, "tidegate.dev/Trust").contains(": tokens of the former one are valid until "), "{eu}");
+    assert_eq!(recorded(&eu), former, "as long as it is accepted");
+
+    // While no daemon runs. Another restart changes nothing.
+    let former = first(&landscape, "main-service-account").await;
+    landscape.stage.kill().await;
+    replace_key(&landscape, "main-service-account").await;
+    let before = ambient::now() - SignedDuration::from_secs(1);
+    landscape.stage.start();
+    let trust = landscape.until("Secret", "main-service-account-trust", "it is made", |_| true).await;
+    assert_eq!(trusted(&trust), [first(&landscape, "main-service-account").await, former]);
+    let (_, since) = noted(&trust);
+    assert!(before <= since, "{since}");
+    landscape.stage.kill().await;
+    landscape.stage.start();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let now = landscape.read("Secret", "main-service-account-trust").await.unwrap();
+    assert_eq!((trusted(&now), noted(&now).1), (trusted(&trust), since));
 }
 
 async fn cert_manager_replaces_a_ca_and_both_are_trusted_until_certificates_are_renewed() {
@@ -523,9 +605,7 @@ async fn cert_manager_replaces_a_ca_and_both_are_trusted_until_certificates_are_
     landscape.until("RootShard", "main", "it names what is left", waits).await;
     kubelet.world.lock().unwrap().failures.clear();
     let trust = landscape.read("Secret", "main-client-ca-trust").await.unwrap();
-    let text = STANDARD.decode(trust["data"]["tls.crt"].as_str().unwrap()).unwrap();
-    let own = first(&landscape, "main-client-ca").await;
-    assert_eq!(pki::read_bundle(&text).unwrap().authorities(), [own, former]);
+    assert_eq!(trusted(&trust), [first(&landscape, "main-client-ca").await, former]);
     // From here on, certificates may be renewed in any order, and pods restart when they like.
     for leaf in [
         "main-logical-cluster-admin",

@@ -12,6 +12,9 @@ pub const UNUSABLE: &str = "Unusable";
 pub const OBJECTS: &str = "tidegate.dev/Objects";
 /// Present and false while a CA or a key of service accounts of the resource is being replaced. Says how far that is.
 pub const TRUST: &str = "tidegate.dev/Trust";
+/// Present once the resource has a key of service accounts: the message is the certificate of the last one that a pass
+/// has seen, in PEM.
+pub const KEY: &str = "tidegate.dev/Key";
 /// Present while the resource is being deleted. Says what it waits for.
 pub const DELETION: &str = "tidegate.dev/Deletion";
 /// Whether its objects are in the cluster that it asks for.

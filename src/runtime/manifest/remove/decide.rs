@@ -7,6 +7,7 @@ use tidegate_core::{
     api::{
         Manifest,
         names::{FIELD_MANAGER, MANAGED_BY_SKR, annotation, label},
+        shared::CustomResourcePolicy,
     },
     changes::{Desired, Prune},
     object::{Gvk, Object, ObjectId},
@@ -83,20 +84,39 @@ pub(in crate::runtime::manifest) fn other_kinds<'a>(kinds: &'a [Kind], default: 
 }
 
 /// Divides custom resources: those that Tidegate created by default for a version that declared them, which go with the
-/// module although its version declares them no longer; and all others. `siblings` are all Manifests of the runtime.
+/// module although its version declares them no longer; and all others. One with another spec than Tidegate gave it is
+/// not among the former: no version says any more that it may go. `siblings` are all Manifests of the runtime.
 pub(in crate::runtime::manifest) fn former_defaults(
     siblings: &[Arc<Manifest>],
     present: Vec<Metadata>,
 ) -> (Vec<Metadata>, Vec<Metadata>) {
     let is_recorded = |id: &ObjectId| siblings.iter().any(|sibling| recorded::inventory(sibling).contains(id));
-    let is_former = |metadata: &Metadata| is_made_by_us(metadata) && !is_default_of_any(&metadata.id, siblings);
+    let is_former = |metadata: &Metadata| is_as_made_by_us(metadata) && !is_default_of_any(&metadata.id, siblings);
     present.into_iter().partition(|metadata| is_former(metadata) && !is_recorded(&metadata.id))
 }
 
-/// Whether Tidegate created a custom resource by default. Objects of modules have the ownership label; those that have
-/// become a user's still name their Manifest.
-fn is_made_by_us(metadata: &Metadata) -> bool {
+/// The same for those of the kind of the default one, which a version may have renamed. `kinds` are those that the
+/// module defines: custom resources of any other kind may be those of another module. Where users make their own, all
+/// of them count as the users'.
+pub(in crate::runtime::manifest) fn former_defaults_of_kind(
+    manifest: &Manifest,
+    siblings: &[Arc<Manifest>],
+    kinds: &[Kind],
+    kind: &Kind,
+    present: Vec<Metadata>,
+) -> (Vec<Metadata>, Vec<Metadata>) {
+    let is_own = kinds.iter().any(|own| own.gvk.group == kind.gvk.group && own.gvk.kind == kind.gvk.kind);
+    match manifest.spec.custom_resource_policy {
+        CustomResourcePolicy::CreateAndDelete if is_own => former_defaults(siblings, present),
+        CustomResourcePolicy::CreateAndDelete | CustomResourcePolicy::Ignore => (Vec::new(), present),
+    }
+}
+
+/// Whether Tidegate created a custom resource by default, and its spec is as it was then: a change makes a second
+/// generation. Objects of modules have the ownership label; those that have become a user's still name their Manifest.
+fn is_as_made_by_us(metadata: &Metadata) -> bool {
     metadata.unreadable.is_none()
+        && metadata.generation <= 1
         && metadata.has_manager(FIELD_MANAGER)
         && metadata.label(label::MANAGED_BY).is_none()
         && metadata.annotation(annotation::OWNED_BY).is_none()

@@ -14,8 +14,8 @@
 //! So at any moment, each certificate that a pod may still hold is signed by a CA that each other pod trusts:
 //!
 //! * A former CA is found where it left its certificate: in the chains of what it signed, and in the trust Secret. So
-//!   it is known also after the Secret of the CA is gone. The public key of a key of service accounts is nowhere else,
-//!   so the process remembers it.
+//!   it is known also after the Secret of the CA is gone. The public key of a key of service accounts is nowhere else.
+//!   So the process remembers it, and a condition of its resource records it for the next process.
 //! * If Tidegate makes the CA, it makes a new one only after all pods mount the trust Secret: the files of a mounted
 //!   Secret change in running pods, and kcp reads them again.
 //! * Where a template says that a renewal replaces the key, pods always mount a trust Secret: another program replaces
@@ -24,7 +24,8 @@
 //!   the former CA ends later than the last certificate of it.
 //!
 //! The state is in the control plane: the trust Secret has the certificates, and its annotation `tidegate.dev/trusts`
-//! says whether all pods have them. A certificate is not kept beyond its end. One that did not sign what lives, or that
+//! says whether all pods have them, and since when a new key of service accounts is in place. A certificate is not kept
+//! beyond its end. One that did not sign what lives, or that
 //! the CA above it did not sign, is foreign and is not trusted.
 //!
 //! Everything here is a value: certificates are compared and verified by the functions in [`Verifier`].
@@ -40,7 +41,7 @@ use crate::{
     plan::certificate::Authority,
 };
 
-/// How long what a former key of service accounts signed is accepted after the new key was made. Tokens last an hour
+/// How long what a former key of service accounts signed is accepted after the new key was seen. Tokens last an hour
 /// by default, and nothing in the control plane shows which of them are in use.
 pub const TOKENS: SignedDuration = SignedDuration::from_hours(24);
 
@@ -83,8 +84,12 @@ pub struct Facts {
     pub trust: Option<Live>,
     /// Everything with a certificate that it signs, or whose CA it signs.
     pub signed: Vec<Signed>,
-    /// The former certificate, as far as the process remembers it.
+    /// The former certificate of a key, as far as the process remembers it.
     pub remembered: Option<Authority>,
+    /// The one that was recorded last, if it is another one than the present one. Others may have written it.
+    pub recorded: Option<Authority>,
+    /// Since when the process knows the present one.
+    pub known_since: Timestamp,
     /// The certificates of the CA above it; `None` if there is none.
     pub above: Option<Vec<Authority>>,
     /// Whether all pods, and all Secrets that contain others, have the Secrets as they are now.
@@ -108,6 +113,8 @@ pub struct Live {
     pub is_noted: bool,
     /// Whether it says that all pods have it.
     pub is_everywhere: bool,
+    /// Since when its first certificate is known to be in place, if it says so.
+    pub since: Option<Timestamp>,
 }
 
 /// A Secret with a certificate.
@@ -152,6 +159,8 @@ pub struct Overlap {
     pub certificates: Vec<Authority>,
     /// The Secrets with certificates of a former one.
     pub left: Vec<String>,
+    /// Since when a new key of service accounts is known to be in place, while former ones are accepted.
+    pub since: Option<Timestamp>,
     /// Before this moment, the former one is trusted although nothing shows that it is in use.
     pub until: Option<Timestamp>,
 }
@@ -178,31 +187,31 @@ pub struct Composed {
 
 /// Decides what pods trust of an anchor.
 pub fn overlap(facts: &Facts, verifier: Verifier<'_>) -> Overlap {
-    let settled = Overlap { phase: Phase::Settled, certificates: Vec::new(), left: Vec::new(), until: None };
+    let nothing =
+        Overlap { phase: Phase::Settled, certificates: Vec::new(), left: Vec::new(), since: None, until: None };
     let left = facts.left(verifier);
     let former = facts.former(verifier);
     let Some(present) = &facts.present else {
         // Another program makes it again at once, or a user does. Only Tidegate waits until pods are ready for it.
         if former.is_empty() || (facts.trust.is_none() && !facts.is_made) {
-            return settled;
+            return nothing;
         }
-        return Overlap { phase: facts.phase(&former), certificates: former, left, until: None };
+        return Overlap { phase: facts.phase(&former), certificates: former, left, ..nothing };
     };
     let certificates: Vec<Authority> = [present.clone()].into_iter().chain(former.iter().cloned()).collect();
-    let ending = |left| Overlap { phase: Phase::Ending, certificates: vec![present.clone()], left, until: None };
+    let ending = Overlap { phase: Phase::Ending, certificates: vec![present.clone()], ..nothing.clone() };
     if former.is_empty() {
         // Pods that still mount the Secret could not start without it.
         let is_mounted = facts.trust.is_some() && !facts.is_rolled && !facts.is_copied;
-        return if is_mounted { ending(Vec::new()) } else { settled };
+        return if is_mounted { ending } else { nothing };
     }
-    // It may begin at the end of all times.
-    let until = Some(present).filter(|_| facts.is_key).and_then(|one| one.validity.not_before.checked_add(TOKENS).ok());
-    let until = until.filter(|until| facts.now < *until);
+    let since = facts.is_key.then(|| facts.since(present, verifier));
+    let until = since.and_then(|since| since.checked_add(TOKENS).ok()).filter(|until| facts.now < *until);
     let is_everywhere = facts.is_rolled && facts.lives(&certificates);
     if left.is_empty() && until.is_none() && is_everywhere {
-        return ending(left);
+        return ending;
     }
-    Overlap { phase: facts.phase(&certificates), certificates, left, until }
+    Overlap { phase: facts.phase(&certificates), certificates, left, since, until }
 }
 
 // === impl Facts ===
@@ -218,6 +227,17 @@ impl Facts {
         let was_everywhere = self.trust.as_ref().is_some_and(|live| live.is_noted && live.is_everywhere);
         let is_everywhere = self.lives(certificates) && (self.is_rolled || was_everywhere);
         if is_everywhere { Phase::Reissuing } else { Phase::Spreading }
+    }
+
+    /// Since when the present key is known to be in place. It may have been made long before.
+    fn since(&self, present: &Authority, verifier: Verifier<'_>) -> Timestamp {
+        let is_first = |live: &&Live| {
+            let is_present = |first: &Authority| first == present || (verifier.is_same)(first, present);
+            live.is_noted && live.certificates.first().is_some_and(is_present)
+        };
+        let noted = self.trust.as_ref().filter(is_first).and_then(|live| live.since);
+        // A moment to come is none that was seen.
+        noted.filter(|since| *since <= self.now).unwrap_or(self.known_since)
     }
 
     /// The Secrets whose certificate the present CA has not signed. One whose chain does not reach the anchor does not
@@ -246,8 +266,14 @@ impl Facts {
             self.now < one.validity.not_after
                 && self.present.as_ref().is_none_or(|present| one != &present && !(verifier.is_same)(one, present))
         };
+        // Who may write a status may not forge tokens by it.
+        let is_recorded = |one: &&Authority| {
+            let is_remembered = self.remembered.as_ref().is_some_and(|known| (verifier.is_same)(known, one));
+            !is_remembered && self.is_vouched(one, verifier)
+        };
+        let recorded = self.recorded.iter().filter(is_recorded);
         let mut all: Vec<Authority> = Vec::new();
-        for one in live.chain(signed).chain(&self.remembered).filter(is_former) {
+        for one in live.chain(signed).chain(&self.remembered).chain(recorded).filter(is_former) {
             if !all.contains(one) {
                 all.push(one.clone());
             }

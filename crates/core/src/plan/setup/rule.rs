@@ -17,7 +17,7 @@ use crate::{
     },
     definition::near,
     diagnostic::Severity,
-    name::Key,
+    name::{self, Key},
     schema::duration_nanoseconds,
     yaml::short,
 };
@@ -321,6 +321,15 @@ impl Of<'_> {
 
     /// Checks the objects of a plan as the API server and cert-manager will.
     fn plan(&mut self, plan: &Plan) {
+        // An empty name is that of a field, which has a rule of its own. Services have other names.
+        let is_impossible =
+            |what: &str, name: &str| what != "Service" && !name.is_empty() && name::check_subdomain(name).is_err();
+        if let Some((what, name)) = objects(plan).find(|(what, name)| is_impossible(what, name)) {
+            let message = format!("`{}` cannot be the name of a {what}", short(name));
+            let is_output = self.kind == Kind::Kubeconfig && plan.secrets.iter().any(|secret| secret.name == *name);
+            let field = if is_output { "spec.secretRef.name" } else { "metadata.name" };
+            self.problem(field, message, "use a shorter name of lower-case letters, digits, `-` and `.`");
+        }
         for certificate in &plan.certificates {
             let name = &certificate.common_name;
             if COMMON_NAME_LEN_MAX < name.len() {
@@ -491,19 +500,23 @@ fn virtual_workspaces(resources: &Resources, out: &mut Vec<Problem>) {
     }
 }
 
+/// The objects of a plan: kind and name.
+fn objects(plan: &Plan) -> impl Iterator<Item = (&'static str, &String)> {
+    let names = plan.certificates.iter().flat_map(|found| [("Certificate", &found.name), ("Secret", &found.name)]);
+    let names = names.chain(plan.issuers.iter().map(|found| ("Issuer", &found.name)));
+    let names = names.chain(plan.secrets.iter().map(|found| ("Secret", &found.name)));
+    let names = names.chain(plan.configs.iter().map(|found| ("ConfigMap", &found.name)));
+    let names = names.chain(plan.deployments.iter().map(|found| ("Deployment", &found.name)));
+    let names = names.chain(plan.services.iter().map(|found| ("Service", &found.name)));
+    names.chain(plan.budgets.iter().map(|found| ("PodDisruptionBudget", &found.name)))
+}
+
 /// Two resources must not have an object in common: each would undo what the other does.
 fn collisions(plans: &[Plan], out: &mut Vec<Problem>) {
     let mut owners: BTreeMap<(&str, &str, String), (Kind, &Key)> = BTreeMap::new();
     for plan in plans {
-        let names = plan.certificates.iter().flat_map(|found| [("Certificate", &found.name), ("Secret", &found.name)]);
-        let names = names.chain(plan.issuers.iter().map(|found| ("Issuer", &found.name)));
-        let names = names.chain(plan.secrets.iter().map(|found| ("Secret", &found.name)));
-        let names = names.chain(plan.configs.iter().map(|found| ("ConfigMap", &found.name)));
-        let names = names.chain(plan.deployments.iter().map(|found| ("Deployment", &found.name)));
-        let names = names.chain(plan.services.iter().map(|found| ("Service", &found.name)));
-        let names = names.chain(plan.budgets.iter().map(|found| ("PodDisruptionBudget", &found.name)));
         let mut told = BTreeSet::new();
-        for (what, name) in names {
+        for (what, name) in objects(plan) {
             let owner = owners.entry((plan.key.namespace(), what, name.clone())).or_insert((plan.kind, &plan.key));
             if *owner != (plan.kind, &plan.key) && told.insert(*owner) {
                 let (kind, key) = owner;

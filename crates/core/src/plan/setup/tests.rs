@@ -636,8 +636,18 @@ fn rules_that_the_schemas_cannot_say_are_checked() {
     check(&[root(both)], "spec.certificates: the root CA has two origins");
     check(&[root(json!({"replicas": -1}))], "spec.replicas: -1 is not a number of pods");
     check(&[root(json!({"etcd": {"endpoints": []}}))], "spec.etcd.endpoints: no endpoint of etcd is listed");
-    let port = json!({"external": {"hostname": "a", "port": 0}});
-    check(&[root(port)], "spec.external.port: 0 is not a port");
+    for port in [-1, 0, 65_536] {
+        let external = json!({"external": {"hostname": "a", "port": port}});
+        check(&[root(external)], &format!("spec.external.port: {port} is not a port"));
+    }
+    let private = json!({"external": {"hostname": "a", "port": 65_535, "privatePort": 65_536}});
+    check(&[root(private)], "spec.external.privatePort: 65536 is not a port");
+    let served = shard("eu", json!({"kcpVirtualWorkspace": {"name": "vw"}}));
+    let others = server(json!({"target": {"shardRef": {"name": "us"}}}));
+    check(
+        &[root(json!({})), served, shard("us", json!({})), others],
+        "spec.kcpVirtualWorkspace.name: VirtualWorkspace `vw` does not serve Shard `eu`",
+    );
     let service = json!({"serviceTemplate": {"spec": {"type": "ExternalName"}}});
     check(
         &[root(service)],
@@ -672,10 +682,16 @@ fn rules_of_kubeconfigs_are_checked() {
     assert_eq!(kubeconfig(two), ["spec.target: a Kubeconfig has one target, and this one has 2"]);
     assert_eq!(kubeconfig(json!({"target": {}})), ["spec.target: Kubeconfig kcp-system/admin has no target"]);
     assert_eq!(kubeconfig(json!({"validity": "5m"})), ["spec.validity: a certificate must be valid for at least 1h"]);
-    assert_eq!(
-        kubeconfig(json!({"username": "kcp-front-proxy"})),
-        ["spec.username: the user `kcp-front-proxy` is reserved for parts of kcp"]
-    );
+    for user in ["kcp-front-proxy", "kcp-root-shard-proxy", "kcp-mounts-proxy", "system:kcp-operator"] {
+        let expected = format!("spec.username: the user `{user}` is reserved for parts of kcp");
+        assert_eq!(kubeconfig(json!({ "username": user })), [expected]);
+    }
+    let late = json!({"certificateTemplate": {"spec": {"renewBefore": "2h"}}});
+    let expected =
+        "spec.certificateTemplates: Certificate `kubeconfig-cert-admin` would be renewed before it is issued";
+    assert_eq!(kubeconfig(late), [expected]);
+    let impossible = json!({"secretRef": {"name": "Out"}});
+    assert_eq!(kubeconfig(impossible), ["spec.secretRef.name: `Out` cannot be the name of a Secret"]);
     let field = "spec.authorization.clusterRoleBindings.clusterRoles";
     assert_eq!(kubeconfig(roles(json!(["a", "a"]))), [format!("{field}: a ClusterRole is listed twice")]);
     assert_eq!(kubeconfig(roles(json!([""]))), [format!("{field}: a ClusterRole has no name")]);
@@ -705,6 +721,43 @@ fn d11_names_may_be_as_long_as_their_objects_allow() {
     assert_eq!(names(&"a".repeat(28)), 1);
     assert_eq!(names("with.dot"), 1);
     assert_eq!(names("0digit"), 1);
+}
+
+/// Bad input: each kind has a longest name, and every longer one is an error that says what to do.
+#[test]
+fn d11_each_kind_has_a_longest_name_and_longer_ones_are_errors() {
+    const LEN_MAX: usize = 253;
+    let kubeconfig = json!({"target": {"rootShardRef": {"name": "main"}}, "username": "a", "validity": "2h",
+        "secretRef": {"name": "out"}});
+    let below = |document: Value| vec![root(json!({})), shard("eu", json!({})), document];
+    let all = [
+        vec![root(json!({}))],
+        below(shard("us", json!({}))),
+        below(proxy(json!({}))),
+        vec![cache()],
+        below(server(json!({}))),
+        below(resource("Kubeconfig", "admin", kubeconfig)),
+    ];
+    for documents in all {
+        let kind = documents.last().expect("a resource")["kind"].to_string();
+        let problems = |len: usize| {
+            let mut documents = documents.clone();
+            documents.last_mut().expect("a resource")["metadata"]["name"] = "a".repeat(len).into();
+            let resources = resources(&documents);
+            let (plans, mut problems) = resources.plans(&Known::default());
+            problems.extend(rule::problems(&resources, &plans));
+            problems.retain(|problem| problem.severity == Severity::Error);
+            problems
+        };
+        let all: Vec<usize> = (1..=LEN_MAX).collect();
+        let longest = all.partition_point(|&len| problems(len).is_empty());
+        assert!((10..LEN_MAX).contains(&longest), "{kind}: {longest}");
+        for len in [longest + 1, LEN_MAX] {
+            let found = problems(len);
+            let says = |problem: &Problem| problem.hint.starts_with("use a shorter name");
+            assert!(!found.is_empty() && found.iter().all(says), "{kind}: {len}: {found:?}");
+        }
+    }
 }
 
 #[test]

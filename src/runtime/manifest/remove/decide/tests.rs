@@ -106,6 +106,8 @@ fn a_default_custom_resource_that_no_version_declares_any_more_goes_with_the_mod
         (made("default"), true),
         (Metadata { id: ObjectId::new("", "Cache", "", "default"), ..made("default") }, true),
         (cache("mine", false), false),
+        // A user has changed its spec.
+        (Metadata { generation: 2, ..made("changed") }, false),
         // Another module declares it, or contains it.
         (made("declared"), false),
         (Metadata { id: ObjectId::new("", "Cache", "", "declared"), ..made("declared") }, false),
@@ -118,6 +120,29 @@ fn a_default_custom_resource_that_no_version_declares_any_more_goes_with_the_mod
         let (former, others) = former_defaults(&siblings, vec![metadata.clone()]);
         assert_eq!((former.len(), others.len()), if expected { (1, 0) } else { (0, 1) }, "{metadata:?}");
     }
+}
+
+/// A version gives the default custom resource another name: what Tidegate made under the former one is no user's.
+#[test]
+fn a_default_custom_resource_that_a_version_renames_goes_with_the_module() {
+    let kind = Kind::new(Gvk::new("", "v1", "Cache"), "caches", true);
+    let made = Metadata { managers: vec![FIELD_MANAGER.to_owned()], ..cache("former", false) };
+    let mut manifest = manifest();
+    manifest.spec.resource = Some(json!({
+        "apiVersion": "v1", "kind": "Cache", "metadata": {"name": "default", "namespace": "kyma-system"},
+    }));
+    let siblings = [Arc::new(manifest.clone())];
+    let goes = |manifest: &Manifest, kinds: &[Kind], metadata: &Metadata| {
+        !former_defaults_of_kind(manifest, &siblings, kinds, &kind, vec![metadata.clone()]).0.is_empty()
+    };
+    let own = [kind.clone()];
+    assert!(goes(&manifest, &own, &made));
+    assert!(!goes(&manifest, &[], &made), "its kind may be that of another module");
+    assert!(!goes(&manifest, &own, &cache("mine", false)), "a user made it");
+    assert!(!goes(&manifest, &own, &Metadata { generation: 2, ..made.clone() }), "a user changed it");
+    assert!(!goes(&manifest, &own, &Metadata { id: object("Cache", "default"), ..made.clone() }), "it has its place");
+    manifest.spec.custom_resource_policy = CustomResourcePolicy::Ignore;
+    assert!(!goes(&manifest, &own, &made), "users make them");
 }
 
 /// A pass that fails, or a definition that is deleted meanwhile, may take the Manifest with its record.

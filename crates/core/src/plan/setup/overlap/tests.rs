@@ -43,6 +43,8 @@ fn facts() -> Facts {
         trust: None,
         signed: Vec::new(),
         remembered: None,
+        recorded: None,
+        known_since: at(0),
         above: Some(certificates(&["root#1<root#1"])),
         is_rolled: false,
         is_made: false,
@@ -58,7 +60,7 @@ fn signed(secret: &str, chain: &[&str]) -> Signed {
 
 fn live(texts: &[&str], note: &str) -> Option<Live> {
     let (is_noted, is_everywhere) = (!note.is_empty(), note == "everywhere");
-    Some(Live { certificates: certificates(texts), is_noted, is_everywhere })
+    Some(Live { certificates: certificates(texts), is_noted, is_everywhere, since: None })
 }
 
 #[track_caller]
@@ -163,24 +165,71 @@ fn a_former_root_ca_is_found_in_longer_chains() {
     check("its chain as well", &with(vec![below, new]), Phase::Settled, &[], &[]);
 }
 
-/// Nothing shows which tokens are in use, so a former key is accepted for a day.
-#[test]
-fn a_former_key_of_service_accounts_is_accepted_for_a_day() {
-    let facts = Facts {
+/// A key of service accounts whose certificate was issued at `at(0)`, and which another program put in place long after
+/// that. The process has seen it at `at(50)`.
+fn new_key() -> Facts {
+    Facts {
         present: Some(certificate("sa#2<ca#1")),
-        remembered: Some(certificate("sa#1<ca#1")),
         above: Some(certificates(&["ca#1<root#1"])),
         is_key: true,
         is_rolled: true,
+        known_since: at(50),
+        now: at(50),
         ..facts()
-    };
+    }
+}
+
+/// Nothing shows which tokens are in use, so a former key is accepted for a day.
+#[test]
+fn a_former_key_of_service_accounts_is_accepted_for_a_day() {
     let both = ["sa#2<ca#1", "sa#1<ca#1"];
-    check("it is replaced", &facts, Phase::Spreading, &both, &[]);
-    let live = live(&both, "everywhere");
-    let spread = Facts { trust: live, remembered: None, now: at(23), ..facts };
+    let replaced = Facts { remembered: Some(certificate("sa#1<ca#1")), ..new_key() };
+    check("it is replaced", &replaced, Phase::Spreading, &both, &[]);
+    assert_eq!((decided(&replaced).since, decided(&replaced).until), (Some(at(50)), Some(at(74))));
+    let spread = Facts { trust: live(&both, "everywhere"), now: at(73), ..new_key() };
     check("within a day", &spread, Phase::Reissuing, &both, &[]);
-    assert_eq!(decided(&spread).until, Some(at(24)));
-    check("after a day", &Facts { now: at(24), ..spread }, Phase::Ending, &["sa#2<ca#1"], &[]);
+    assert_eq!(decided(&spread).until, Some(at(74)));
+    check("after a day", &Facts { now: at(74), ..spread }, Phase::Ending, &["sa#2<ca#1"], &[]);
+    // Nothing is to be waited for where a certificate says who signed it.
+    let ca = Facts { is_key: false, ..replaced };
+    assert_eq!((decided(&ca).since, decided(&ca).until), (None, None));
+}
+
+/// The day begins when the new key was first seen: the trust Secret says when, also to a new process.
+#[test]
+fn the_day_of_a_former_key_begins_when_the_new_key_was_seen() {
+    let both = || ["sa#2<ca#1", "sa#1<ca#1"];
+    // The process began at `at(60)`.
+    let since = |certificates: &[&str], is_noted: bool, since: Option<Timestamp>| {
+        let live = Live { is_noted, since, ..live(certificates, "everywhere").expect("a Secret") };
+        let facts = Facts { trust: Some(live), known_since: at(60), now: at(60), ..new_key() };
+        decided(&facts).since
+    };
+    assert_eq!(since(&both(), true, Some(at(50))), Some(at(50)), "another process has seen it");
+    assert_eq!(since(&both(), true, None), Some(at(60)), "a former version has written the Secret");
+    assert_eq!(since(&both(), true, Some(at(61))), Some(at(60)), "a moment to come");
+    assert_eq!(since(&both(), false, Some(at(50))), Some(at(60)), "others have changed the Secret");
+    assert_eq!(since(&["sa#1<ca#1", "sa#0<ca#1"], true, Some(at(50))), Some(at(60)), "it is replaced again");
+    let renewed = Facts { present: Some(certificate("sa#2<ca#2")), known_since: at(60), now: at(60), ..new_key() };
+    let noted = Live { since: Some(at(50)), ..live(&both(), "everywhere").expect("a Secret") };
+    assert_eq!(decided(&Facts { trust: Some(noted), ..renewed }).since, Some(at(50)), "a renewal keeps the key");
+}
+
+/// A process that did not see the former key finds it in the status, if the CA above has signed it.
+#[test]
+fn a_former_key_that_was_recorded_is_accepted_only_if_its_ca_vouches_for_it() {
+    let recorded = |text: &str| Facts { recorded: Some(certificate(text)), ..new_key() };
+    check("recorded", &recorded("sa#1<ca#1"), Phase::Spreading, &["sa#2<ca#1", "sa#1<ca#1"], &[]);
+    check("the same key", &recorded("sa#2<ca#1"), Phase::Settled, &[], &[]);
+    check("self-signed", &recorded("evil#1<evil#1"), Phase::Settled, &[], &[]);
+    check("of another CA", &recorded("sa#1<ca#9"), Phase::Settled, &[], &[]);
+    check("expired", &recorded("sa#1<ca#1!"), Phase::Settled, &[], &[]);
+    // It was replaced twice, and the process has seen the second time.
+    let twice = Facts { remembered: Some(certificate("sa#1<ca#1")), ..recorded("sa#0<ca#1") };
+    check("both", &twice, Phase::Spreading, &["sa#2<ca#1", "sa#1<ca#1", "sa#0<ca#1"], &[]);
+    let renewed = Facts { remembered: Some(certificate("sa#1<ca#1")), ..recorded("sa#1<ca#2") };
+    let above = Some(certificates(&["ca#2<root#1", "ca#1<root#1"]));
+    check("each key once", &Facts { above, ..renewed }, Phase::Spreading, &["sa#2<ca#1", "sa#1<ca#1"], &[]);
 }
 
 // === A model of pods, which restart in any order ===
@@ -206,14 +255,18 @@ struct World {
     random: u64,
 }
 
+/// A trust Secret while nothing is being replaced.
+fn copy_of(present: &Authority) -> Live {
+    Live { certificates: vec![present.clone()], is_noted: false, is_everywhere: false, since: None }
+}
+
 // === impl World ===
 
 impl World {
     fn new(pods: usize, is_copied: bool, seed: u64) -> World {
         let present = certificate("ca#0<root#1");
         let leaves: Vec<Authority> = (0..pods).map(|pod| certificate(&format!("leaf{pod}#0<ca#0"))).collect();
-        let trust =
-            is_copied.then(|| Live { certificates: vec![present.clone()], is_noted: false, is_everywhere: false });
+        let trust = is_copied.then(|| copy_of(&present));
         let pod = |leaf: &Authority| Pod {
             mounts_trust: is_copied,
             trusts: vec![vec![present.clone()]],
@@ -270,13 +323,12 @@ impl World {
         let overlap = decided(&self.facts());
         let copy = self.present.clone().filter(|_| self.is_copied);
         let after = match overlap.phase {
-            Phase::Settled => {
-                copy.map(|present| Live { certificates: vec![present], is_noted: false, is_everywhere: false })
-            }
+            Phase::Settled => copy.map(|present| copy_of(&present)),
             phase => Some(Live {
                 certificates: overlap.certificates,
                 is_noted: true,
                 is_everywhere: phase == Phase::Reissuing,
+                since: overlap.since,
             }),
         };
         match &after {
@@ -389,12 +441,15 @@ fn whatever_a_pod_presents_is_accepted_at_each_moment_while_a_ca_is_replaced() {
     }
 }
 
-/// A certificate may say anything about its beginning.
+/// A certificate may say anything about its beginning, and so may a clock.
 #[test]
 fn a_key_that_begins_at_the_last_possible_time_is_replaced_as_any_other() {
     let mut present = certificate("accounts#2<root#1");
     present.validity.not_before = Timestamp::MAX;
     let remembered = Some(certificate("accounts#1<root#1"));
-    let found = decided(&Facts { present: Some(present), remembered, is_key: true, ..facts() });
+    let replaced = Facts { present: Some(present), remembered, is_key: true, ..facts() };
+    let found = decided(&replaced);
+    assert_eq!((found.phase, found.until), (Phase::Spreading, Some(at(24))));
+    let found = decided(&Facts { known_since: Timestamp::MAX, ..replaced });
     assert_eq!((found.phase, found.until), (Phase::Spreading, None));
 }
