@@ -20,7 +20,7 @@ use tidegate_core::{
     status::{ManifestFacts, WaitFact},
 };
 
-use super::{ApplyTarget, KnownManifest, ManifestReport, Purpose, enact, enact::ReadObjects, ownership, recorded};
+use super::{ApplyTarget, KnownManifest, ManifestReport, Purpose, decide::NotRead, enact, ownership, read, recorded};
 use crate::{controller::finalizers, runtime::objects::concerns_all};
 
 pub(super) mod decide;
@@ -88,9 +88,9 @@ async fn keep(
     known: &mut KnownManifest,
     waiting: String,
 ) -> Result<ManifestReport, Error> {
-    match enact::read_objects(target, manifest).await {
-        ReadObjects::Ready(module) => super::apply(target, manifest, &module, known, Purpose::Keep(waiting)).await,
-        ReadObjects::Pending | ReadObjects::Failed { .. } | ReadObjects::Refused(_) => {
+    match read::objects(target, manifest).await {
+        Ok(module) => super::apply(target, manifest, &module, known, Purpose::Keep(waiting)).await,
+        Err(NotRead::Pending | NotRead::Failed { .. } | NotRead::Refused(_)) => {
             wait(target, manifest, known, decide::resource_facts(manifest, waiting)).await
         }
     }
@@ -193,7 +193,7 @@ pub(super) async fn wait(
     facts: ManifestFacts,
 ) -> Result<ManifestReport, Error> {
     let facts = ManifestFacts { waits_for: known.holding.clone(), ..facts };
-    let manifest = enact::write_status(target, manifest, &facts).await?;
+    let manifest = super::write_status(target, manifest, &facts).await?;
     let (retry, again) = std::mem::take(&mut known.retry).after_removal();
     known.retry = retry;
     Ok(ManifestReport::unchanged(&manifest, Some(again)))
@@ -205,7 +205,7 @@ async fn drop_finalizers(target: &ApplyTarget<'_>, manifest: &Arc<Manifest>) -> 
     match decide::finalizer_facts(&foreign) {
         None => Ok(ManifestReport::unchanged(&Arc::new(decide::released(manifest)), None)),
         Some(facts) => {
-            let manifest = enact::write_status(target, manifest, &facts).await?;
+            let manifest = super::write_status(target, manifest, &facts).await?;
             Ok(ManifestReport::unchanged(&manifest, Some(decide::finalizer_check())))
         }
     }
