@@ -420,6 +420,10 @@ impl Configured {
 }
 
 /// What the watch of the Secret keeps of it.
+///
+/// # Errors
+///
+/// Fails if the Secret has no `.dockerconfigjson`, or if that is invalid.
 pub fn docker_config(secret: Secret) -> Result<DockerConfig, DockerConfigError> {
     let data = secret.data.unwrap_or_default().remove(".dockerconfigjson");
     DockerConfig::parse(data.as_ref().map(|bytes| bytes.0.as_slice()))

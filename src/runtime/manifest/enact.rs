@@ -1,5 +1,6 @@
 //! The requests of a pass over a Manifest: each function is one act. `decide` says which acts, and what follows from
-//! the answers.
+//! the answers. An act fails if its request fails; [`prune`] and [`create_resource`] only if the runtime as a whole is
+//! concerned.
 
 use std::sync::Arc;
 

@@ -14,7 +14,7 @@ use tidegate_core::{
 use super::{ApplyTarget, decide::NotRead, enact, inject, ownership};
 use crate::stores::secret::SourceSecret;
 
-/// Reads the objects of a Manifest, and puts into them what the landscape adds.
+/// Reads the objects of a Manifest, and puts into them what the landscape adds. Fails if that cannot be done now.
 pub(super) async fn objects(target: &ApplyTarget<'_>, manifest: &Manifest) -> Result<CompleteModule, NotRead> {
     let source = InstallSource::try_from(&manifest.spec.install.source).map_err(|error| NotRead::failed(&error))?;
     let content = source.content(&manifest.spec.localized_images);

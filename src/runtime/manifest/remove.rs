@@ -27,7 +27,7 @@ pub(super) mod decide;
 
 use decide::{Ending, ModuleResources, Removal};
 
-/// Removes what a Manifest installed, then its finalizers.
+/// Removes what a Manifest installed, then its finalizers. Fails as a pass over a Manifest does.
 pub(super) async fn reconcile(
     target: &ApplyTarget<'_>,
     manifest: &Arc<Manifest>,
@@ -45,12 +45,20 @@ pub(super) async fn reconcile(
 
 /// Drops all finalizers without requests to the runtime, because it is unreachable for good. As with Lifecycle Manager,
 /// this includes the finalizers of others: they have nothing to wait for either.
+///
+/// # Errors
+///
+/// Errors of the control plane.
 pub(crate) async fn abandon(kcp: &Cluster, cause: &Cause, manifest: &Manifest) -> Result<(), Error> {
     let kind = Kind::namespaced::<Manifest>();
     finalizers::release_all(kcp, cause, &kind, &manifest.metadata).await
 }
 
 /// Deletes a Manifest and drops all finalizers without requests to the runtime.
+///
+/// # Errors
+///
+/// Errors of the control plane.
 pub(crate) async fn end(kcp: &Cluster, cause: &Cause, manifest: &Manifest) -> Result<(), Error> {
     let kind = Kind::namespaced::<Manifest>();
     let id = kind.id(&landscape::key(&manifest.metadata));

@@ -12,7 +12,7 @@ pub(super) mod decide;
 
 use decide::{WaitDetails, WorkloadsHealth};
 
-/// Checks workloads, one after the other.
+/// Checks workloads, one after the other. Fails if a request fails.
 pub(super) async fn check(target: &ApplyTarget<'_>, workloads: Vec<(Gvk, Key)>) -> Result<WorkloadsHealth, Error> {
     let mut checked = Vec::with_capacity(workloads.len());
     for (gvk, key) in workloads {
@@ -26,7 +26,8 @@ pub(super) async fn check(target: &ApplyTarget<'_>, workloads: Vec<(Gvk, Key)>) 
     Ok(WorkloadsHealth::of(checked))
 }
 
-/// What a module waits for. Asks for the pods of one workload only once the module has waited for a while.
+/// What a module waits for. Asks for the pods of one workload only once the module has waited for a while. Fails if
+/// that request fails.
 pub(super) async fn wait_fact(
     target: &ApplyTarget<'_>,
     manifest: &Manifest,
