@@ -334,7 +334,8 @@ impl SourceRegistry {
     }
 
     /// Reserves memory for the files of a revision that is checked, if `fits` accepts it beside the sizes of all other
-    /// sources. Two sources that are checked at the same time each see what the other one reserves. Fails if `fits` does.
+    /// sources. Two sources that are checked at the same time each see what the other one reserves. Fails if `fits`
+    /// does.
     pub(crate) fn reserve<'a, E>(
         &self,
         source: &Key,
