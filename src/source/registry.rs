@@ -28,7 +28,7 @@ use tidegate_cluster::Cluster;
 use tidegate_core::{
     content::ContentId,
     definition::{self, Cache, Definitions, Elsewhere, KcpLandscapes, ModuleObjects},
-    diagnostic::{Diagnostics, Place},
+    diagnostic::{Diagnostics, FilePosition},
     intake::{
         Declared, Id,
         status::{self, Withheld},
@@ -64,7 +64,7 @@ pub struct Loaded {
     /// Definitions that are invalid, or refer to an invalid one.
     pub withheld: Vec<Withheld>,
     /// The place of the problem of each of them, also under the name that it is most likely meant to have.
-    pub broken: BTreeMap<Id, Place>,
+    pub broken: BTreeMap<Id, FilePosition>,
     /// The ids of all definitions, valid or not.
     pub declares: Arc<BTreeSet<Id>>,
     /// Its problems.
