@@ -200,8 +200,19 @@ pub(super) fn unavailable(manifest: &Manifest, checks: bool, is_expected: bool, 
 
 /// The status while the objects cannot be read. The pass has changed nothing in the runtime.
 pub(super) fn unavailable_facts(manifest: &Manifest, message: &str) -> ManifestFacts {
+    untouched_facts(manifest, ManifestOutcome::SourceUnavailable(message.to_owned()))
+}
+
+/// The status while nothing can be done for the Manifest; none if it is being deleted or paused: then its status stays.
+pub(super) fn blocked_facts(manifest: &Manifest, why: &str) -> Option<ManifestFacts> {
+    let is_at_work = manifest.metadata.deletion_timestamp.is_none() && !recorded::is_skipped(manifest);
+    is_at_work.then(|| untouched_facts(manifest, ManifestOutcome::Blocked(why.to_owned())))
+}
+
+/// The status after a pass that has changed nothing in the runtime. A request of a user stays open.
+fn untouched_facts(manifest: &Manifest, outcome: ManifestOutcome) -> ManifestFacts {
     ManifestFacts {
-        outcome: ManifestOutcome::SourceUnavailable(message.to_owned()),
+        outcome,
         synced: manifest.status.as_ref().map(|status| status.synced.clone()).unwrap_or_default(),
         applied: None,
         module_resource: None,
@@ -209,21 +220,6 @@ pub(super) fn unavailable_facts(manifest: &Manifest, message: &str) -> ManifestF
         waits_for: WaitFact::Nothing,
         not_created: None,
     }
-}
-
-/// The status while nothing can be done for the Manifest; none if it is being deleted or paused: then its status stays.
-/// A request of a user stays open.
-pub(super) fn blocked_facts(manifest: &Manifest, why: &str) -> Option<ManifestFacts> {
-    let is_at_work = manifest.metadata.deletion_timestamp.is_none() && !recorded::is_skipped(manifest);
-    is_at_work.then(|| ManifestFacts {
-        outcome: ManifestOutcome::Blocked(why.to_owned()),
-        synced: manifest.status.as_ref().map(|status| status.synced.clone()).unwrap_or_default(),
-        applied: None,
-        module_resource: None,
-        requested: recorded::requested(manifest).filter(|_| recorded::is_asked_for(manifest)),
-        waits_for: WaitFact::Nothing,
-        not_created: None,
-    })
 }
 
 /// The status of a Manifest that takes over the inventory of another one, beside its own. A new one has none.
