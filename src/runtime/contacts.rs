@@ -80,8 +80,8 @@ impl Contacts {
         self.with(&probe.kyma, |contact| contact.unsent(probe.mark, self.times, now));
     }
 
-    /// Whether changes in a runtime reach this process, for an agent that runs since `ready` and can be probed, and what
-    /// to tell users of it. `former` is what the status says of it. The status is about to report the state.
+    /// Whether changes in a runtime reach this process, for an agent that runs since `ready` and can be probed; and
+    /// what to tell users. `former` is what the status says of it. The status is about to report the state.
     pub(crate) fn report(
         &self,
         kyma: &Key,
