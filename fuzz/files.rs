@@ -3,7 +3,7 @@
 
 use tidegate_core::{
     definition::{self, Cache, Options},
-    diagnostic::{Diagnostics, LISTED_IN_FILE_MAX, Place},
+    diagnostic::{Diagnostics, FilePosition, LISTED_IN_FILE_MAX},
     revision::{Oid, Revision},
     snapshot::{Content, File, Snapshot},
     template::{Engine, Template, TemplateFile, Templates},
@@ -27,7 +27,7 @@ pub(crate) fn definitions(bytes: &[u8]) {
     assert!(sorted.len() <= 2 * (LISTED_IN_FILE_MAX + 1), "{}", sorted.len());
     assert!(!has_errors || !sorted.is_empty());
     let lines = bytes.iter().filter(|byte| **byte == b'\n').count() + 1;
-    let is_within = |place: &Place| usize::try_from(place.line).is_ok_and(|line| line <= lines);
+    let is_within = |place: &FilePosition| usize::try_from(place.line).is_ok_and(|line| line <= lines);
     assert!(sorted.iter().filter_map(|one| one.place.as_ref()).all(is_within), "{sorted:?}");
 }
 

@@ -55,7 +55,7 @@ use crate::{
     },
     metrics::RegistrySeries,
     queue::Trigger,
-    runtime::manifest::Modules,
+    runtime::manifest::ModuleCache,
 };
 
 /// Components and layers.
@@ -286,7 +286,7 @@ impl Components {
     /// The objects in a layer, with these images.
     pub(crate) fn objects(
         &self,
-        modules: &Modules,
+        modules: &ModuleCache,
         waiting: Waiting<'_>,
         source: &Source,
         images: &[String],
@@ -305,7 +305,7 @@ impl Components {
     }
 
     /// Reads what is wanted. Runs until it is dropped.
-    pub(crate) async fn run(&self, queue: &Queue, events: &Recorder, modules: &Modules) {
+    pub(crate) async fn run(&self, queue: &Queue, events: &Recorder, modules: &ModuleCache) {
         let Some(layers) = &self.layers else { return std::future::pending().await };
         let waker = Waker { queue, events };
         let mut running = FuturesUnordered::new();
@@ -420,6 +420,10 @@ impl Configured {
 }
 
 /// What the watch of the Secret keeps of it.
+///
+/// # Errors
+///
+/// Fails if the Secret has no `.dockerconfigjson`, or if that is invalid.
 pub fn docker_config(secret: Secret) -> Result<DockerConfig, DockerConfigError> {
     let data = secret.data.unwrap_or_default().remove(".dockerconfigjson");
     DockerConfig::parse(data.as_ref().map(|bytes| bytes.0.as_slice()))

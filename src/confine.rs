@@ -72,13 +72,15 @@ pub(crate) fn serve() -> io::Result<()> {
 /// The engine of a mirror, with limits for each task.
 ///
 /// A renderer does not outlive the daemon's pipe. A git engine may write to the state folder, so it ends with the
-/// thread that has started it: the next daemon must have the folder to itself.
+/// thread that has started it: the next daemon must have the folder to itself. Fails if the running program is not
+/// found.
 pub(crate) fn git_engine(limits: EngineLimits) -> io::Result<git::Engine> {
     let arguments = arguments(GIT_ARGUMENTS, limits.memory_mib, limits.computing, limits.time);
     Ok(git::Engine::confined(program()?, arguments, limits))
 }
 
-/// What unpacks the blobs of a registry. Like a renderer, such a process does not outlive the daemon's pipe.
+/// What unpacks the blobs of a registry. Like a renderer, such a process does not outlive the daemon's pipe. Fails if
+/// the running program is not found.
 pub(crate) fn unpacker() -> io::Result<oci::Unpacker> {
     let limits = UnpackLimits::default();
     let arguments = arguments(OCI_ARGUMENTS, limits.memory_mib, limits.computing, limits.time);
@@ -106,7 +108,8 @@ pub(crate) fn serve_oci(limits: UnpackLimits, kind: &str) -> io::Result<()> {
     oci::serve(kind, io::stdin().lock(), io::BufWriter::new(io::stdout().lock()))
 }
 
-/// The running program. This path works even if another program has replaced the file.
+/// The running program. This path works even if another program has replaced the file. Fails if the system does not say
+/// where it is.
 pub(crate) fn program() -> io::Result<PathBuf> {
     if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
 }

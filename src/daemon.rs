@@ -388,7 +388,8 @@ fn confined() -> anyhow::Result<Renderer> {
     Renderer::confined().context("cannot start the renderer of templates")
 }
 
-/// The embedded templates, and those of a folder, which replace them by name.
+/// The embedded templates, and those of a folder, which replace them by name. Fails if the folder cannot be read, or if
+/// one of its templates is invalid.
 pub(crate) fn templates(engine: &Engine, folder: Option<&Path>) -> anyhow::Result<Templates> {
     let embedded = Templates::embedded();
     let Some(folder) = folder else { return Ok(embedded) };

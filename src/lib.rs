@@ -45,16 +45,25 @@
 //! | one pass over the ModuleReleaseMeta of a mandatory module | `release` |
 //! | one pass over a Watcher; events that runtimes report | `watcher` |
 //! | certificates of the gateway and of runtimes | `gateway` |
-//! | one pass over a resource of a kcp landscape | `setup` |
+//! | one pass over a resource of a kcp landscape | [`tidegate_core::plan::setup`], `setup` |
+//! | its pods in other clusters | `setup::place` |
+//! | what its pods trust while a CA or a key is replaced | `setup::overlap` |
+//! | its permissions inside kcp | `setup::inside` |
+//! | its certificates without cert-manager | `setup::builtin` |
+//! | what kcp-operator made of it, taken over | `setup::adopt` |
 //! | overrides of templates, rendered in processes with limits | `renderer`, `confine` |
 //! | git objects, unpacked in processes with limits | [`tidegate_git::Engine`], `confine` |
 //! | blobs of registries, unpacked in processes with limits | [`tidegate_oci::Unpacker`], `confine` |
 //! | what these passes share: failures, Events, finalizers | `controller` |
+//! | what has to be done before a landscape of Lifecycle Manager is taken over, and how it is given back | [`tidegate_core::adopt`], [`cli`] |
 //! | compare a landscape as it would be with what lives, for `diff --live` and for observing | `live` |
 //! | the passes of a process that only observes | `observe` |
 //! | options, health and metrics | `config`, `http`, `metrics` |
 //! | start and stop all of it in order | `daemon` |
 //! | the command line | [`cli`] |
+//!
+//! The folder of a subject has the same parts everywhere. `state` is what is known between passes, `decide` what to do
+//! and what follows from the answers, `enact` the requests. The file beside the folder is the pass that joins them.
 //!
 //! # Crates
 //!

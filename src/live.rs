@@ -23,7 +23,7 @@ use tidegate_core::{
     api::Kyma,
     content::ContentId,
     definition::{Definitions, Kind},
-    diagnostic::{Diagnostic, Place},
+    diagnostic::{Diagnostic, FilePosition},
     intake::Id,
     landscape::Landscape,
     maintenance::Policy,
@@ -175,7 +175,13 @@ pub(crate) fn remove(intent: &mut Intent, (kind, key): &Id) {
 
 impl Outcome {
     /// Records that a comparison failed, or that the API server rejected an object.
-    pub(crate) fn problem(&mut self, target: &str, place: Option<&Place>, error: &Error, comparer: &Comparer<'_>) {
+    pub(crate) fn problem(
+        &mut self,
+        target: &str,
+        place: Option<&FilePosition>,
+        error: &Error,
+        comparer: &Comparer<'_>,
+    ) {
         let message = comparer.shared.scrub(&error.to_string());
         if !is_refusal(error) {
             self.problems.push(Unreached { target: target.to_owned(), message });

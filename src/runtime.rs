@@ -95,7 +95,7 @@ pub(crate) use unreached::Unreached;
 use base::Bases;
 use contacts::Contacts;
 use decide::{Declared, Scope, Spread, Start, Suspension};
-use manifest::Modules;
+use manifest::ModuleCache;
 use objects::{LiveObjects, Undone};
 use opening::{Course, Opening, RemovedFor, Shown};
 use outcome::kcp_failure;
@@ -162,7 +162,7 @@ pub struct SharedByRuntimes {
     /// The objects that report changes, once for all runtimes with the same kinds of objects.
     pub(crate) reports: Reports,
     /// The objects of modules, with their ownership label.
-    pub(crate) modules: Modules,
+    pub(crate) modules: ModuleCache,
     /// The runtimes that cannot be reached.
     pub(crate) unreached: Mutex<Unreached>,
 }

@@ -698,7 +698,7 @@ fn limits(access: &Access) -> Limits {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_core::diagnostic::{Diagnostic, Place};
+    use tidegate_core::diagnostic::{Diagnostic, FilePosition};
 
     use super::*;
 
@@ -725,7 +725,7 @@ mod tests {
     fn errors_of_the_repository_are_named_with_file_and_line() {
         let mut diagnostics = Diagnostics::default();
         for line in 1..=12 {
-            let place = Place { path: "a.yaml".into(), line, column: 1 };
+            let place = FilePosition { path: "a.yaml".into(), line, column: 1 };
             diagnostics.push(Diagnostic::error("unknown-field", format!("wrong {line}")).at(place));
         }
         diagnostics.push(Diagnostic::warning("unknown-field", "odd"));

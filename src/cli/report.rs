@@ -13,7 +13,7 @@ use std::{
 use owo_colors::OwoColorize as _;
 use tidegate_core::{
     definition,
-    diagnostic::{Diagnostic, Place, Severity},
+    diagnostic::{Diagnostic, FilePosition, Severity},
     snapshot::{OWN_FOLDER, Snapshot},
     yaml,
 };
@@ -120,7 +120,7 @@ impl<'a> Excerpts<'a> {
         Excerpts { snapshot, files: BTreeMap::new() }
     }
 
-    fn find(&mut self, place: &Place) -> Option<Excerpt> {
+    fn find(&mut self, place: &FilePosition) -> Option<Excerpt> {
         let snapshot = self.snapshot;
         let lines = self.files.entry(Arc::clone(&place.path)).or_insert_with(|| lines(snapshot, &place.path));
         let line = lines.as_ref()?.get(usize::try_from(place.line).ok()?.checked_sub(1)?)?;

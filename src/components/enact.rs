@@ -16,7 +16,7 @@ use super::{
     decide::{self, Failure, NoAccess},
     state::{Job, LayerOf, Outcome},
 };
-use crate::runtime::manifest::Modules;
+use crate::runtime::manifest::ModuleCache;
 
 /// What reads use.
 #[derive(Clone, Copy)]
@@ -26,7 +26,7 @@ pub(super) struct Reader<'a> {
     /// The registry.
     pub(super) access: &'a Result<Registry, NoAccess>,
     /// The objects in memory.
-    pub(super) modules: &'a Modules,
+    pub(super) modules: &'a ModuleCache,
 }
 
 /// The result of a read, and that of the layer of a component that was found.

@@ -16,7 +16,7 @@ use tidegate_core::{
     api::names::{FIELD_MANAGER, annotation},
     changes::covers,
     definition::Definitions,
-    diagnostic::Place,
+    diagnostic::FilePosition,
     immutable::{self, Context, Immutable},
     name::Key,
     object::{Digest, Gvk, Object},
@@ -41,7 +41,7 @@ use super::{Method, managers};
 pub(crate) struct Wish {
     pub(crate) gvk: Gvk,
     pub(crate) object: Object,
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<FilePosition>,
     pub(crate) maker: Option<&'static str>,
 }
 

@@ -10,7 +10,7 @@ use tidegate_core::{
     api::Kyma,
     content::ContentId,
     definition::{Kind, ModuleObjects},
-    diagnostic::{Diagnostic, Place},
+    diagnostic::{Diagnostic, FilePosition},
     landscape::{self, Landscape},
     name::Key,
     object::{Object, ObjectId, PathPart},
@@ -129,7 +129,7 @@ pub(crate) fn base_places(
     landscape: &Landscape,
     runtime: &Key,
     id: &ObjectId,
-) -> (Vec<Place>, Option<&'static str>) {
+) -> (Vec<FilePosition>, Option<&'static str>) {
     let of = |kind| wanted.place(kind, &Key::new(runtime.namespace(), &id.name)).into_iter().collect();
     match &*id.kind {
         "ModuleTemplate" => (of(Kind::ModuleTemplate), Some(Template::ModuleTemplate.name())),
@@ -144,13 +144,13 @@ pub(crate) fn base_places(
 }
 
 /// Where a Kyma selects a module; if it does not do so in git, where its version is named.
-pub(crate) fn module_place(wanted: &Wanted, kyma: &Kyma, key: &Key, module: &str) -> Option<Place> {
+pub(crate) fn module_place(wanted: &Wanted, kyma: &Kyma, key: &Key, module: &str) -> Option<FilePosition> {
     let definition = wanted.definitions.good.get(&(Kind::Kyma, key.clone()));
     let index = kyma.spec.modules.iter().position(|wanted| wanted.name == module);
     if let (Some(definition), Some(index)) = (definition, index) {
         let path = [PathPart::from("spec"), PathPart::from("modules"), PathPart::from(index)];
         let (line, column) = definition.fields.position(&path);
-        return Some(Place::at(&definition.place.path, line, column));
+        return Some(FilePosition::at(&definition.place.path, line, column));
     }
     wanted.place(Kind::ModuleReleaseMeta, &Key::new(key.namespace(), module))
 }
@@ -159,18 +159,18 @@ pub(crate) fn module_place(wanted: &Wanted, kyma: &Kyma, key: &Key, module: &str
 
 impl Wanted {
     /// The place of a definition.
-    pub(crate) fn place(&self, kind: Kind, key: &Key) -> Option<Place> {
+    pub(crate) fn place(&self, kind: Kind, key: &Key) -> Option<FilePosition> {
         self.definitions.good.get(&(kind, key.clone())).map(|definition| definition.place.clone())
     }
 
     /// The place where a ModuleReleaseMeta assigns a version to an offer, or that of the ModuleReleaseMeta if the
     /// offer is gone.
-    pub(crate) fn offer_place(&self, release: &Key, offer: &Offer) -> Option<Place> {
+    pub(crate) fn offer_place(&self, release: &Key, offer: &Offer) -> Option<FilePosition> {
         let definition = self.definitions.good.get(&(Kind::ModuleReleaseMeta, release.clone()))?;
         let Some(channel) = offer.channel() else {
             let path = [PathPart::from("spec"), PathPart::from("mandatory"), PathPart::from("version")];
             let (line, column) = definition.fields.position(&path);
-            return Some(Place::at(&definition.place.path, line, column));
+            return Some(FilePosition::at(&definition.place.path, line, column));
         };
         let channels = definition.object.value().pointer("/spec/channels").and_then(serde_json::Value::as_array);
         let index = channels.and_then(|all| all.iter().position(|entry| entry["channel"] == channel));
@@ -178,11 +178,11 @@ impl Wanted {
         let path =
             [PathPart::from("spec"), PathPart::from("channels"), PathPart::from(index), PathPart::from("version")];
         let (line, column) = definition.fields.position(&path);
-        Some(Place::at(&definition.place.path, line, column))
+        Some(FilePosition::at(&definition.place.path, line, column))
     }
 
     /// The place of the ModuleTemplate from which a runtime gets a module.
-    pub(crate) fn template_place(&self, kyma: &Kyma, module: &str, landscape: &Landscape) -> Option<Place> {
+    pub(crate) fn template_place(&self, kyma: &Kyma, module: &str, landscape: &Landscape) -> Option<FilePosition> {
         let key = landscape::key(&kyma.metadata);
         let release = landscape.releases.get(&Key::new(key.namespace(), module))?;
         let versions = plan::offers(release).map(|(_, version)| format!("{module}-{version}"));

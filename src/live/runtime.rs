@@ -44,7 +44,7 @@ use tidegate_core::{
     content::ContentId,
     counterpart::{self, Write},
     definition,
-    diagnostic::{Diagnostic, Place},
+    diagnostic::{Diagnostic, FilePosition},
     intake::Loss,
     inventory::Inventory,
     landscape::{self, Landscape, SourceName},
@@ -420,7 +420,12 @@ impl<'a> RuntimeComparison<'a> {
     }
 
     /// The rollout that brings a new version to this runtime in its turn; none if all runtimes get it at once.
-    fn rollout(&self, installation: &Installation, live: Option<&Object>, place: Option<&Place>) -> Option<Held> {
+    fn rollout(
+        &self,
+        installation: &Installation,
+        live: Option<&Object>,
+        place: Option<&FilePosition>,
+    ) -> Option<Held> {
         let live: Manifest = typed(live?.value())?;
         let from = live.spec.version.as_deref().filter(|from| *from != installation.version)?;
         if landscape::label(&live.metadata, label::CHANNEL) != installation.offer.channel() {
@@ -606,7 +611,7 @@ impl<'a> RuntimeComparison<'a> {
         &mut self,
         installation: &Installation,
         live: Option<&'a Object>,
-        place: Option<Place>,
+        place: Option<FilePosition>,
     ) -> Result<Option<Module>, Error> {
         let wanted = self.baseline.wanted;
         let uid = self
@@ -716,7 +721,7 @@ impl<'a> RuntimeComparison<'a> {
     }
 
     /// The line that gives the offer a version other than the installed one.
-    fn moved(&self, installation: &Installation, live: Option<&Object>) -> Option<Place> {
+    fn moved(&self, installation: &Installation, live: Option<&Object>) -> Option<FilePosition> {
         let before = live?.value().pointer("/spec/version").and_then(Value::as_str);
         let release = Key::new(self.key.namespace(), &installation.module);
         let was = plan::offers(self.baseline.intent.before.releases.get(&release)?);
@@ -726,7 +731,7 @@ impl<'a> RuntimeComparison<'a> {
     }
 
     /// The line of the ModuleTemplate that differs from the Manifest, if both have the same version.
-    fn edited(&self, installation: &Installation, live: Option<&Object>) -> Option<Place> {
+    fn edited(&self, installation: &Installation, live: Option<&Object>) -> Option<FilePosition> {
         let template = (definition::Kind::ModuleTemplate, installation.template.clone());
         let definition = self.baseline.wanted.definitions.good.get(&template)?;
         let said = |pointer: &str| live.and_then(|live| live.value().pointer(pointer));
@@ -743,7 +748,7 @@ impl<'a> RuntimeComparison<'a> {
             after.is_some_and(|after| before.is_some_and(|before| !tidegate_core::changes::covers(after, before)))
         });
         let (line, column) = definition.fields.position(&["spec".into(), differs?.0.into()]);
-        Some(Place::at(&definition.place.path, line, column))
+        Some(FilePosition::at(&definition.place.path, line, column))
     }
 
     /// The objects of a module; `None` if they are unknown here.
@@ -752,7 +757,7 @@ impl<'a> RuntimeComparison<'a> {
         installation: &Installation,
         manifest: &Key,
         live: Option<&Object>,
-        cause: Option<&Place>,
+        cause: Option<&FilePosition>,
     ) -> Option<(CompleteModule, Vec<(Wish, bool)>)> {
         let wanted = self.baseline.wanted;
         let (object, path, is_ours) = match &installation.source {

@@ -1,10 +1,10 @@
-//! What this process knows of the way between each runtime and itself. Pure, except for the lock around all of it.
+//! What this process knows of the path from each runtime to itself. Pure, except for the lock around all of it.
 //!
 //! Two directions can break. Our agent connects to the control plane at least every two minutes, so its silence means
 //! that no change of its runtime reaches us. That it connects says nothing of the other direction: the API server of
-//! the runtime may not reach the agent. So Tidegate probes the whole way: it sends a marked dry run to the API server,
-//! which calls the agent as for any change, and the agent sends the mark back as an event. `way` decides what this
-//! says, and `rate` how many probes are sent in a second.
+//! the runtime may not reach the agent. So Tidegate probes the whole path: it sends a marked dry run to the API server,
+//! which calls the agent as for any change, and the agent sends the mark back as an event. `watch_state` decides what
+//! this says, and `rate` how many probes are sent in a second.
 //!
 //! Other agents connect only when an object changes, so nothing is known of them.
 
@@ -15,12 +15,12 @@ use tidegate_process::lock::Mutex;
 use tokio::time::Instant;
 
 mod rate;
-mod way;
+mod watch_state;
 
-pub(crate) use way::{News, Way};
+pub(crate) use watch_state::{News, WatchState};
 
 use rate::Rate;
-use way::{Contact, Times, Turn};
+use watch_state::{Contact, ProbePriority, Times};
 
 /// What is known of the agent of each runtime.
 #[derive(Debug)]
@@ -80,12 +80,18 @@ impl Contacts {
         self.with(&probe.kyma, |contact| contact.unsent(probe.mark, self.times, now));
     }
 
-    /// The way between a runtime and this process, for an agent that runs since `ready` and can be probed, and what to
-    /// tell users of it. `former` is what the status says of it. The status is about to report the way.
-    pub(crate) fn report(&self, kyma: &Key, ready: Instant, former: Option<Way>, now: Instant) -> (Way, Option<News>) {
+    /// Whether changes in a runtime reach this process, for an agent that runs since `ready` and can be probed; and
+    /// what to tell users. `former` is what the status says of it. The status is about to report the state.
+    pub(crate) fn report(
+        &self,
+        kyma: &Key,
+        ready: Instant,
+        former: Option<WatchState>,
+        now: Instant,
+    ) -> (WatchState, Option<News>) {
         self.with(kyma, |contact| {
-            let way = contact.way(ready, former, self.times, now);
-            (way, contact.report(Some((ready, way)), former))
+            let state = contact.state(ready, former, self.times, now);
+            (state, contact.report(Some((ready, state)), former))
         })
     }
 
@@ -107,7 +113,7 @@ impl Contacts {
         let mut contacts = self.known.lock();
         let mut left = Rate::of(contacts.len(), self.times.interval, probes_max).begin();
         let mut due = Due::default();
-        let mut waiting: Vec<((Turn, Instant), &Key, &mut Contact)> = Vec::new();
+        let mut waiting: Vec<((ProbePriority, Instant), &Key, &mut Contact)> = Vec::new();
         for (kyma, contact) in contacts.iter_mut() {
             if contact.take_news(self.times, now) {
                 due.news.push(kyma.clone());

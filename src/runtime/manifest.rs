@@ -11,32 +11,27 @@
 //!
 //! `state` is what is known between passes, `recorded` what the Manifest in KCP says, `ownership` who owns an object,
 //! and `inject` what the landscape puts into objects. `decide` is what to do, `default_resource` how the default custom
-//! resource comes to exist, and `enact` sends the requests; `recreate` does what follows from an immutable field. This
-//! file only joins them.
+//! resource comes to exist, and `enact` sends the requests. `read` joins them for the objects and `workloads` for the
+//! workloads; `recreate` does what follows from an immutable field. This file joins all of it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::ControlFlow,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, ops::ControlFlow, sync::Arc, time::Duration};
 
 use tidegate_cluster::{Cause, Cluster, Error};
 use tidegate_core::{
     api::{Manifest, names::label},
-    content::ContentId,
+    changes::Prune,
     definition, landscape,
     name::Key,
     object::Digest,
-    render::{CompleteModule, InjectError, Injection},
+    render::CompleteModule,
     status::{ManifestFacts, ManifestOutcome},
 };
-use tidegate_process::lock::Mutex;
+use tidegate_process::ambient;
 use tokio::time::Instant;
 
 use crate::runtime::{
     RuntimeContext,
-    objects::{self, Failed, Filling, LiveObjects},
+    objects::{self, Applied, Failed, Filling, LiveObjects},
 };
 
 mod decide;
@@ -44,23 +39,26 @@ mod default_resource;
 mod enact;
 mod in_use;
 mod inject;
+mod module_cache;
 mod ownership;
+mod read;
 mod recorded;
 mod recreate;
 mod remove;
 mod state;
+mod workloads;
 
 pub(crate) use decide::OF_TWO_MODULES;
 pub(crate) use in_use::{definitions_in_use, former_defaults, module_in_use};
+pub(crate) use module_cache::ModuleCache;
 pub(crate) use ownership::OwnershipClaim;
 pub(crate) use recorded::{has_all_of, is_as_recorded, is_asked_for, is_released, is_skipped, is_unmanaged};
 pub(crate) use remove::{abandon, end, release_finalizers};
 pub(crate) use state::KnownManifest;
 
-use decide::{FoundResource, ModuleResource, Observed, Resting, Start, Unavailable, Work};
+use decide::{FoundResource, ModuleResource, NotRead, Observed, PruneReport, Resting, Start, Unavailable, Work};
 use default_resource::{ResourceStep, SeenResource, WantedResource};
-use enact::ReadObjects;
-use ownership::Conflicts;
+use ownership::{Conflicts, Ownership};
 use state::{InstalledObjects, Retry, StatusWrite};
 
 /// The runtime of a pass.
@@ -118,6 +116,12 @@ impl ApplyTarget<'_> {
         self.context.settings.plan.pull_secret.as_deref()
     }
 
+    /// Whether the control plane has a Manifest, of another module than `manifest`.
+    fn exists_elsewhere(&self, manifest: &Manifest, key: &Key) -> bool {
+        let other = self.context.stores.manifest(key);
+        other.is_some_and(|other| !ownership::is_of_same_module(manifest, &other))
+    }
+
     /// Whether this pass checks all objects of the runtime.
     fn checks(&self) -> bool {
         self.live.is_some()
@@ -149,13 +153,13 @@ pub(crate) async fn reconcile(
     match decide::start(manifest) {
         Start::Remove => remove::reconcile(target, manifest, known).await,
         Start::Leave => Ok(ManifestReport::unchanged(manifest, None)),
-        Start::Apply => match enact::read_objects(target, manifest).await {
-            ReadObjects::Ready(module) => apply(target, manifest, &module, known, Purpose::Install).await,
-            ReadObjects::Pending => {
+        Start::Apply => match read::objects(target, manifest).await {
+            Ok(module) => apply(target, manifest, &module, known, Purpose::Install).await,
+            Err(NotRead::Pending) => {
                 Ok(ManifestReport { is_waiting: true, ..ManifestReport::unchanged(manifest, None) })
             }
-            ReadObjects::Failed { message, is_retried, is_away } => {
-                let is_expected = enact::is_expected(target, manifest);
+            Err(NotRead::Failed { message, is_retried, is_away }) => {
+                let is_expected = read::is_expected(target, manifest);
                 match decide::unavailable(manifest, target.checks(), is_expected, is_away) {
                     Unavailable::Leave => {
                         enact::publish(target, manifest, decide::unchecked_note(target.checks()));
@@ -165,7 +169,7 @@ pub(crate) async fn reconcile(
                     Unavailable::Report => report_unavailable(target, manifest, &message, is_retried, known).await,
                 }
             }
-            ReadObjects::Refused(message) => report_unavailable(target, manifest, &message, false, known).await,
+            Err(NotRead::Refused(message)) => report_unavailable(target, manifest, &message, false, known).await,
         },
     }
 }
@@ -182,7 +186,7 @@ pub(crate) async fn block(
     why: &str,
 ) -> Result<Arc<Manifest>, Error> {
     match decide::blocked_facts(manifest, why) {
-        Some(facts) => enact::write_status_to(kcp, cause, manifest, &facts).await,
+        Some(facts) => write_status_to(kcp, cause, manifest, &facts).await,
         None => Ok(Arc::clone(manifest)),
     }
 }
@@ -199,7 +203,7 @@ pub(crate) async fn inherit(
     former: &Manifest,
 ) -> Result<Arc<Manifest>, Error> {
     let facts = decide::inherited_facts(successor, former);
-    enact::write_status_to(kcp, cause, &decide::without_record(successor), &facts).await
+    write_status_to(kcp, cause, &decide::without_record(successor), &facts).await
 }
 
 /// The objects cannot be read, so the pass changes nothing in the runtime.
@@ -211,7 +215,7 @@ async fn report_unavailable(
     known: &mut KnownManifest,
 ) -> Result<ManifestReport, Error> {
     let facts = decide::unavailable_facts(manifest, message);
-    let manifest = enact::write_status(target, manifest, &facts).await?;
+    let manifest = write_status(target, manifest, &facts).await?;
     let (retry, again) = std::mem::take(&mut known.retry).after_unavailable();
     known.retry = retry;
     // The end of the retry wakes the runtime.
@@ -331,6 +335,23 @@ impl ManifestPass<'_> {
         remove::wait(target, &recorded, known, facts).await
     }
 
+    /// Finds the objects to apply that exist and have another owner; and all that exist and are not in the inventory.
+    async fn find_conflicts(&self, applied: &Applied) -> Result<(Conflicts, LiveObjects), Error> {
+        let (target, manifest) = (self.target, self.manifest);
+        let exists = |key: &Key| target.exists_elsewhere(manifest, key);
+        let ownership = Ownership { manifest, siblings: target.manifests, exists: &exists };
+        let unrecorded = decide::unrecorded(manifest, applied, &self.work);
+        let siblings: Vec<&Arc<Manifest>> = ownership.siblings_with(&unrecorded).collect();
+        for sibling in siblings {
+            // Afterwards it is known whether its module still contains them.
+            let _ = read::objects(target, sibling).await;
+        }
+        let held = ownership.held_by_siblings(&unrecorded, |sibling| read::known_objects(target, sibling));
+        let looked_up = ownership::to_look_up(&unrecorded, &held);
+        let found = target.cluster.survey(looked_up.iter().map(|object| (&object.gvk, &object.id))).await?;
+        Ok(ownership.settle(held, found))
+    }
+
     /// Records what comes to exist, then applies what is missing and has no other owner.
     async fn send(
         &self,
@@ -339,7 +360,7 @@ impl ManifestPass<'_> {
         known: &mut KnownManifest,
     ) -> Result<SentObjects, Error> {
         let (target, manifest, work) = (self.target, self.manifest, &self.work);
-        let (conflicts, found) = enact::find_conflicts(target, manifest, &installed.applied, work).await?;
+        let (conflicts, found) = self.find_conflicts(&installed.applied).await?;
         let coming = decide::to_send(&installed.applied, work, &conflicts);
         let owner = landscape::key(&manifest.metadata);
         if decide::recognizes(purpose, manifest, &found) {
@@ -350,7 +371,7 @@ impl ManifestPass<'_> {
         let recorded = match decide::facts_before(&installed.applied, work, &coming, &outcome) {
             Some(facts) => {
                 known.status = StatusWrite::Begun;
-                enact::write_status(target, manifest, &facts).await?
+                write_status(target, manifest, &facts).await?
             }
             None => Arc::clone(manifest),
         };
@@ -368,7 +389,7 @@ impl ManifestPass<'_> {
         let failed = recreate::resolve(target, manifest, &owner, &mut installed.applied, failed).await?;
         let never_created = decide::never_created(manifest, &work.owned, &failed, &found);
         let unwanted = decide::to_prune(&work, &conflicts, &failed);
-        let pruned = enact::prune_unwanted(target, &recorded, unwanted).await?;
+        let pruned = prune_unwanted(target, &recorded, unwanted).await?;
         installed.kept = pruned.kept.iter().cloned().collect();
         let was_installed = was_found && target.has_installed(manifest);
         let resource = decide::module_resource(&recorded, was_installed, manifest.status.is_some());
@@ -381,10 +402,10 @@ impl ManifestPass<'_> {
                 (judgement, waits_for)
             }
             None => {
-                let workloads = decide::workloads(manifest, &installed.applied.objects);
-                let health = enact::check_workloads(target, workloads).await?;
+                let of_module = workloads::decide::of_module(manifest, &installed.applied.objects);
+                let health = workloads::check(target, of_module).await?;
                 enact::publish(target, manifest, decide::workload_note(&health.worst));
-                let waits_for = enact::wait_fact(target, &recorded, &health).await?;
+                let waits_for = workloads::wait_fact(target, &recorded, &health).await?;
                 (decide::judge_workloads(&health.worst, &pruned, known.repairs.sentence()), waits_for)
             }
         };
@@ -395,11 +416,48 @@ impl ManifestPass<'_> {
         let facts = decide::ending_facts(&recorded, &observed, judgement.outcome, applied, waits_for);
         let facts = ManifestFacts { not_created: Some(never_created), ..facts };
         known.status = StatusWrite::Begun;
-        let manifest = enact::write_status(target, &recorded, &facts).await?;
+        let manifest = write_status(target, &recorded, &facts).await?;
         let (retry, again) = std::mem::take(&mut known.retry).after(judgement.class, tried, Instant::now());
         known.retry = retry;
         let again = again.into_iter().chain(known.repairs.again(Instant::now())).min();
         Ok(ManifestReport::unchanged(&manifest, again))
+    }
+}
+
+/// Prunes what is no longer part of an installed module. A CustomResourceDefinition stays while users have custom
+/// resources of it, even if an annotation allows its deletion.
+async fn prune_unwanted(
+    target: &ApplyTarget<'_>,
+    manifest: &Manifest,
+    unwanted: &[Prune],
+) -> Result<PruneReport, Error> {
+    let in_use = in_use::definitions_in_use(target.cluster, manifest, target.manifests, unwanted).await?;
+    let mut pruned = enact::prune(target, manifest, &decide::without_used(unwanted, &in_use)).await?;
+    enact::publish(target, manifest, decide::kept_note(&pruned));
+    enact::publish(target, manifest, decide::in_use_note(&in_use));
+    pruned.kept.extend(in_use.into_keys());
+    Ok(pruned)
+}
+
+/// Writes the status if it differs. Returns the Manifest with it.
+async fn write_status(
+    target: &ApplyTarget<'_>,
+    manifest: &Arc<Manifest>,
+    facts: &ManifestFacts,
+) -> Result<Arc<Manifest>, Error> {
+    write_status_to(target.context.kcp, target.cause, manifest, facts).await
+}
+
+/// As [`write_status`], without access to the runtime.
+async fn write_status_to(
+    kcp: &Cluster,
+    cause: &Cause,
+    manifest: &Arc<Manifest>,
+    facts: &ManifestFacts,
+) -> Result<Arc<Manifest>, Error> {
+    match decide::status_change(manifest, facts, ambient::now()) {
+        Some(status) => enact::write_status(kcp, cause, manifest, status).await,
+        None => Ok(Arc::clone(manifest)),
     }
 }
 
@@ -425,64 +483,5 @@ async fn create_resource(
             ResourceStep::Meet => SeenResource::Met(target.cluster.get_metadata(&kind, &key).await?),
             ResourceStep::End(found) => return Ok(found),
         };
-    }
-}
-
-/// Objects of modules, labelled and serialised once for all runtimes that have them.
-#[derive(Debug, Default)]
-pub(crate) struct Modules {
-    /// As their sources have them.
-    read: Mutex<BTreeMap<ContentId, CompleteModule>>,
-    /// With what the landscape puts into them.
-    injected: Mutex<BTreeMap<(ContentId, Injection), CompleteModule>>,
-}
-
-/// How many modules are kept. A landscape uses some hundred versions of modules.
-const MODULES_MAX: usize = 2_000;
-
-// === impl Modules ===
-
-impl Modules {
-    /// The objects, if they are in memory.
-    pub(crate) fn get(&self, content: ContentId) -> Option<CompleteModule> {
-        self.read.lock().get(&content).cloned()
-    }
-
-    /// Keeps objects. Returns those that were there first.
-    pub(crate) fn put(&self, content: ContentId, module: CompleteModule) -> CompleteModule {
-        let mut known = self.read.lock();
-        make_room(&mut known);
-        known.entry(content).or_insert(module).clone()
-    }
-
-    /// The objects `module`, whose content this is, with what is put into them.
-    ///
-    /// # Errors
-    ///
-    /// Fails if an object is not as the injection needs it.
-    pub(super) fn injected(
-        &self,
-        content: ContentId,
-        injection: Injection,
-        module: &CompleteModule,
-    ) -> Result<CompleteModule, InjectError> {
-        if injection.is_empty() {
-            return Ok(module.clone());
-        }
-        let key = (content, injection);
-        if let Some(known) = self.injected.lock().get(&key) {
-            return Ok(known.clone());
-        }
-        let injected = module.with(&key.1)?;
-        let mut known = self.injected.lock();
-        make_room(&mut known);
-        Ok(known.entry(key).or_insert(injected).clone())
-    }
-}
-
-/// Drops modules that no runtime uses, if there are too many.
-fn make_room<K: Ord>(known: &mut BTreeMap<K, CompleteModule>) {
-    if known.len() >= MODULES_MAX {
-        known.retain(|_, module| Arc::strong_count(module.objects()) > 1);
     }
 }

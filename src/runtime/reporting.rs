@@ -32,7 +32,7 @@ use tokio::time::Instant;
 
 use super::{
     RuntimePass,
-    contacts::{News, Way},
+    contacts::{News, WatchState},
     objects::{self, Applied, Failed, Filling, LiveObjects},
 };
 use crate::{
@@ -62,13 +62,13 @@ pub(crate) use reports::Reports;
 pub(super) use state::KnownReporting;
 
 use adopted::Hold;
-use decide::{ApplyResults, ApplyStep, Missing, OwnStep, Stage};
+use decide::{ApplyResults, ApplyStage, ApplyStep, Missing, OwnStep};
 use readiness::{AgentState, Readiness, ReadinessStep};
 use reports::{Report, WebhookInputs};
 use state::{Installable, OwnObjects, Prerequisites};
 use user::{KnownUser, Recorded, UserStep};
 
-/// The note for users after the whole way works again.
+/// The note for users after changes are reported again.
 const RESTORED: &str = "a probe came back from the runtime, so its changes are reported again";
 
 /// Applies what reports changes in a runtime. `manifests` are as the passes over them left them.
@@ -252,7 +252,7 @@ impl ReportingPass<'_> {
         }
         let mut failed = self.adopt(&mut shared).await?;
         known.readiness.before_apply(&shared);
-        let mut stage = Stage::Webhooks;
+        let mut stage = ApplyStage::Webhooks;
         while let Some(step) = decide::next(stage, recorded.is_some(), &shared, &failed) {
             failed = match step {
                 ApplyStep::Shared(indices) => self.apply(&mut shared, &indices).await?,
@@ -378,29 +378,29 @@ impl ReportingPass<'_> {
         let (readiness, again) = known.readiness.after(&found);
         known.readiness = readiness;
         let now = Instant::now();
-        let way = match known.rhythm.ready_since(&found, installed.program, now) {
+        let state = match known.rhythm.ready_since(&found, installed.program, now) {
             Some(ready) => {
-                let (way, news) = context.contacts.report(key, ready, rhythm::former(self.conditions), now);
-                self.tell(news, way);
-                Some(way)
+                let (state, news) = context.contacts.report(key, ready, rhythm::former(self.conditions), now);
+                self.tell(news, state);
+                Some(state)
             }
             None => {
                 context.contacts.rest(key);
                 None
             }
         };
-        let watch = rhythm::fact_of(&found, way);
+        let watch = rhythm::fact_of(&found, state);
         Ok(installed.report(found, watch, again))
     }
 
     /// Tells users that changes in the runtime are no longer reported, or are again.
-    fn tell(&self, news: Option<News>, way: Way) {
+    fn tell(&self, news: Option<News>, state: WatchState) {
         let runtime = self.pass.key;
         match news {
             None => {}
             Some(News::Broken) => {
-                tracing::warn!(%runtime, reason = way.reason(), "changes in the runtime are not reported");
-                self.pass.publish(Severity::Warning, reason::WATCH_BROKEN, "Watch", way.message());
+                tracing::warn!(%runtime, reason = state.reason(), "changes in the runtime are not reported");
+                self.pass.publish(Severity::Warning, reason::WATCH_BROKEN, "Watch", state.message());
             }
             Some(News::Restored) => {
                 tracing::info!(%runtime, "changes in the runtime are reported again");

@@ -28,7 +28,7 @@ use tidegate_cluster::Cluster;
 use tidegate_core::{
     content::ContentId,
     definition::{self, Cache, Definitions, Elsewhere, KcpLandscapes, ModuleObjects},
-    diagnostic::{Diagnostics, Place},
+    diagnostic::{Diagnostics, FilePosition},
     intake::{
         Declared, Id,
         status::{self, Withheld},
@@ -64,7 +64,7 @@ pub struct Loaded {
     /// Definitions that are invalid, or refer to an invalid one.
     pub withheld: Vec<Withheld>,
     /// The place of the problem of each of them, also under the name that it is most likely meant to have.
-    pub broken: BTreeMap<Id, Place>,
+    pub broken: BTreeMap<Id, FilePosition>,
     /// The ids of all definitions, valid or not.
     pub declares: Arc<BTreeSet<Id>>,
     /// Its problems.
@@ -334,7 +334,8 @@ impl SourceRegistry {
     }
 
     /// Reserves memory for the files of a revision that is checked, if `fits` accepts it beside the sizes of all other
-    /// sources. Two sources that are checked at the same time each see what the other one reserves.
+    /// sources. Two sources that are checked at the same time each see what the other one reserves. Fails if `fits`
+    /// does.
     pub(crate) fn reserve<'a, E>(
         &self,
         source: &Key,

@@ -236,7 +236,7 @@ mod tests {
 
     use tidegate_core::{
         definition::Kind,
-        diagnostic::{Diagnostic, Place},
+        diagnostic::{Diagnostic, FilePosition},
         intake::Id,
     };
 
@@ -257,7 +257,7 @@ mod tests {
             withheld("b", "kymas.yaml", 3, "no channel"),
             withheld("c", "other.yaml", 1, "no channel"),
         ];
-        let place = |path: &str, line| Place { path: Arc::from(path), line, column: 1 };
+        let place = |path: &str, line| FilePosition { path: Arc::from(path), line, column: 1 };
         let mut decision = Decision::default();
         let held =
             |why| Held { place: place("d.yaml", 7), message: "it depends on another".to_owned(), why, cause: None };
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn kcp_landscapes_that_are_not_reconciled_are_one_warning() {
         let mut diagnostics = Diagnostics::default();
-        let place = Place { path: Arc::from("kcp.yaml"), line: 3, column: 1 };
+        let place = FilePosition { path: Arc::from("kcp.yaml"), line: 3, column: 1 };
         diagnostics.push(Diagnostic::warning(code::NOT_RECONCILED, "not applied").at(place));
         let (path, message) = ("kcp.yaml".to_owned(), "not applied".to_owned());
         let expected = [Cause::NotReconciled { path, line: 3, message }];

@@ -1,4 +1,5 @@
-//! The cluster adapter against real API servers: what it sends, what it makes of the answers, and what it never does.
+//! The cluster adapter: what it sends, what it makes of the answers, and what it never does. Against real API servers;
+//! one that stops or hangs is simulated.
 
 use std::{
     collections::BTreeMap,
@@ -23,9 +24,12 @@ use tidegate_core::{
     name::Key,
     object::{Gvk, Object, ObjectId},
 };
-use tidegate_testbed::{ControlPlane, Extent, Options};
+use tidegate_testbed::ControlPlane;
 
-use crate::harness::{self, Followed, SOON, eventually, holds};
+use crate::{
+    harness::{self, Followed, SOON, eventually, holds},
+    stage::Server,
+};
 
 // --- words ---
 
@@ -683,19 +687,19 @@ async fn a_watch_tells_changes_of_the_projection_and_nothing_else() {
     task.abort();
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_watch_survives_its_server_and_tells_what_it_missed() {
-    let server = harness::dedicated(Options { name: "watched".to_owned(), ..Options::default() }).await;
-    let cluster = cluster(&server);
+    let server = Server::bare().await;
+    let cluster = Arc::new(connect(&server.kubeconfig(), Limits::default()));
     let kind = kind("v1", "ConfigMap");
     let a = apply(&cluster, &config_map("default", "a", "1")).await.unwrap();
     let options = follower::Options::all(kind.clone()).labels("operator.kyma-project.io/managed-by=kyma");
     let (store, log, task) = follow(&cluster, options);
     store.synced().await;
-    server.stop();
-    server.start_again().await.unwrap();
+    server.stop().await;
+    server.start_again().await;
     // A second client, whose circuit is closed: what it does happens while the watch may still be pausing.
-    let other = self::cluster(&server);
+    let other = connect(&server.kubeconfig(), Limits::default());
     apply(&other, &config_map("default", "b", "1")).await.unwrap();
     other.delete(&Cause::default(), &kind, &a, Propagation::Background).await.unwrap();
     eventually("the store has caught up", SOON, async || {
@@ -823,11 +827,9 @@ async fn unconditional_leadership_is_for_who_needs_no_lease() {
     assert!(matches!(&error, Error::Exists { target: Target::Object(_) }), "{error:?}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_runtime_that_falls_silent_is_left_alone_and_found_again() {
-    let server =
-        harness::dedicated(Options { name: "silent".to_owned(), extent: Extent::default(), ..Options::default() })
-            .await;
+    let server = Server::bare().await;
     let limits = Limits { request_timeout: Duration::from_millis(300), ..Limits::default() };
     let cluster = connect(&server.kubeconfig(), limits);
     let key = Key::new("default", "a");

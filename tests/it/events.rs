@@ -15,14 +15,13 @@ use serde_json::{Value, json};
 use crate::{
     harness::{self, apply, eventually, holds},
     listener::client::{self, Authority, Leaf},
-    stage::{self, KYMAS, Stage, read, scenarios},
+    stage::{self, KYMAS, Stage, flow, read, scenarios},
 };
 
 scenarios! {
     an_edit_in_a_runtime_is_looked_at_when_an_event_tells_of_it_and_costs_one_read_when_nothing_changed,
     an_event_about_an_object_of_a_module_brings_it_back_and_leaves_no_trace,
-    an_object_that_is_undone_again_and_again_is_repaired_less_often_and_named;
-    on real servers:
+    an_object_that_is_undone_again_and_again_is_repaired_less_often_and_named,
     rows_37_and_40_an_agent_of_upstream_that_sends_before_the_change_is_stored_is_served,
 }
 
@@ -265,11 +264,14 @@ async fn an_object_that_is_undone_again_and_again_is_repaired_less_often_and_nam
 
 async fn rows_37_and_40_an_agent_of_upstream_that_sends_before_the_change_is_stored_is_served() {
     let (stage, certificates) = ready(1, &[]).await;
-    let address = listening(&stage.log(), "events over TLS").expect("it listens");
+    let find = async || listening(&stage.log(), "events over TLS").ok_or_else(|| "no listener".to_owned());
+    let address = eventually("it listens", harness::SOON, find).await;
     let sender = sender::Upstream::new(&certificates.authority, &certificates.for_kyma("one"));
     // The event is sent and answered before the change is stored.
+    let passes = flow();
     let attempts = sender.send(&|| address, &kyma_event()).await.expect("acknowledged");
     assert_eq!(attempts, 1);
+    drop(passes);
     edit(&stage.skrs[0], "Kyma", "default", json!({"spec": {"channel": "fast"}})).await;
     until_reverted(&stage, 0).await;
 }

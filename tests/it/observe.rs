@@ -951,7 +951,7 @@ async fn a_read_only_cluster_and_the_clients_of_its_pool_send_nothing_but_reads(
     let runtime = Key::new("kcp-system", "one");
     let skr = pool.cluster(&runtime, &Key::new("default", "access"), &version).await.unwrap();
 
-    let from = served.server().kept_requests(0).len();
+    let from = served.server().kept_request_count();
     let object = Object::new(map).unwrap();
     let (id, body) = (object.id(), bytes::Bytes::from(object.value().to_string()));
     for cluster in [&*kcp, &*skr] {

@@ -219,9 +219,7 @@ impl KcpLandscape {
     }
 
     fn log(&self) -> String {
-        let log = std::fs::read_to_string(self.stage.log()).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(20)..].join("\n")
+        self.stage.last_lines(20)
     }
 
     async fn merge(&self, kind: &str, name: &str, subresource: Option<&str>, patch: Value) {

@@ -324,7 +324,12 @@ impl Stage {
 
     /// The end of the daemon's log, for the message of a failure.
     pub(crate) fn log_tail(&self) -> String {
-        daemon::tail(&self.log())
+        self.last_lines(12)
+    }
+
+    /// The last lines of the daemon's log, for the message of a failure.
+    pub(crate) fn last_lines(&self, lines: usize) -> String {
+        daemon::tail(&self.log(), lines)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Daemon>> {

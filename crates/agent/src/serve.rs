@@ -28,8 +28,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::AlertDescription;
 use tidegate_process::{
     memory::{self, Ebb},
-    places::Limits,
     port::{Held, Opening, Port, Prefixed, Protocol, Room, StatePermit, first_message},
+    port_connections::Limits,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::StatusCode;
 
 use super::{ClusterName, Error, Verb};
-use tidegate_core::{diagnostic::Place, object::ObjectId};
+use tidegate_core::{diagnostic::FilePosition, object::ObjectId};
 
 /// The reason for a write. The audit record contains it together with cluster, verb and object. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct Cause {
     /// The git revision that caused the write.
     pub revision: Option<Arc<str>>,
     /// The file and line that caused the write.
-    pub place: Option<Place>,
+    pub place: Option<FilePosition>,
     /// The triggers of the pass: `event`, `requested`, `git`, `drift`, `resync`, `retry`, in priority order, joined by
     /// `+`. For a Kubernetes Event that a pass emits: `report`.
     pub trigger: Option<Arc<str>>,
@@ -35,7 +35,7 @@ impl Cause {
 
     /// The same cause with a file and line.
     #[must_use]
-    pub fn place(&self, place: Option<Place>) -> Cause {
+    pub fn place(&self, place: Option<FilePosition>) -> Cause {
         Cause { place: place.or_else(|| self.place.clone()), ..self.clone() }
     }
 }

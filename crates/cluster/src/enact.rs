@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::{Cause, Cluster, ESTABLISHED_WAIT_MAX, Error, Kind, Metadata, OnConflict, Target, Verb, transport::Ask};
 use tidegate_core::{
-    diagnostic::Place,
+    diagnostic::FilePosition,
     name::Key,
     object::{Gvk, ObjectId, Stage},
 };
@@ -35,7 +35,7 @@ pub struct Task {
     /// Its current resource version, if known. It shows whether the apply changed anything.
     pub known: Option<String>,
     /// The file and line, for the audit record.
-    pub place: Option<Place>,
+    pub place: Option<FilePosition>,
     /// Whether the object has claims to take over.
     pub claims: Claims,
 }

@@ -59,7 +59,7 @@ use crate::{
     api::{self, KYMA_GROUP, KYMA_VERSION, git_source, setup},
     budget::{Budget, Room},
     content::ContentId,
-    diagnostic::{Diagnostic, Diagnostics, LISTED_MAX, Place},
+    diagnostic::{Diagnostic, Diagnostics, FilePosition, LISTED_MAX},
     kubernetes,
     name::Key,
     object::{Digest, Object, ObjectId, PathPart},
@@ -177,7 +177,7 @@ pub struct Definition {
     /// Its namespace and name.
     pub key: Key,
     /// Where it starts.
-    pub place: Place,
+    pub place: FilePosition,
     /// The object to apply: as written, plus its namespace and, for a module in git, a generated
     /// descriptor. Valid according to the schema. Defaults are left to the API server.
     pub object: Object,
@@ -197,7 +197,7 @@ pub struct Withheld {
     /// Its namespace and name.
     pub key: Key,
     /// The place of the first reason.
-    pub place: Place,
+    pub place: FilePosition,
     /// The first reason, in one sentence.
     pub message: String,
 }
@@ -213,7 +213,7 @@ pub struct Unfit {
     /// The object.
     pub object: ObjectId,
     /// The place of the object.
-    pub place: Place,
+    pub place: FilePosition,
     /// The objects of the module that defines its kind.
     pub definer: ContentId,
     /// The module that defines its kind.
@@ -232,7 +232,7 @@ pub struct Definitions {
     /// The definitions that are held back, by kind and key.
     pub withheld: Vec<Withheld>,
     /// What definitions with an invalid name are most likely called, with the place of the problem.
-    pub meant: BTreeMap<(Kind, Key), Place>,
+    pub meant: BTreeMap<(Kind, Key), FilePosition>,
     /// The objects of modules in git. Commands add those of modules in registries, as far as a cache has them.
     pub modules: BTreeMap<ContentId, Arc<ModuleObjects>>,
     /// Custom resources of modules that some runtimes will reject.
@@ -373,11 +373,11 @@ impl KcpLandscapes {
 
 impl Definition {
     /// The place of the annotation with the module path; `None` if the module is not in git.
-    pub fn module_place(&self) -> Option<Place> {
+    pub fn module_place(&self) -> Option<FilePosition> {
         self.module.as_ref()?;
         let path = ["metadata", "annotations", crate::api::names::annotation::MODULE_PATH].map(PathPart::from);
         let (line, column) = self.fields.position(&path);
-        Some(Place::at(&self.place.path, line, column))
+        Some(FilePosition::at(&self.place.path, line, column))
     }
 }
 
@@ -430,7 +430,7 @@ impl Definitions {
 
     /// The definitions that are held back, also under the name that they are most likely meant to have, with the place
     /// of the problem.
-    pub fn broken(&self) -> BTreeMap<(Kind, Key), Place> {
+    pub fn broken(&self) -> BTreeMap<(Kind, Key), FilePosition> {
         let meant = self.meant.iter().filter(|(id, _)| !self.good.contains_key(*id));
         let meant = meant.map(|(id, place)| (id.clone(), place.clone()));
         let withheld =
@@ -469,7 +469,7 @@ pub fn read(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Option
     let mut found = Diagnostics::default();
     let mut definitions = read_all(&mut found, snapshot, options, cache);
     let mut texts = BTreeMap::new();
-    let mut text_of = |place: &Place| -> Option<&str> {
+    let mut text_of = |place: &FilePosition| -> Option<&str> {
         *texts.entry(Arc::clone(&place.path)).or_insert_with(|| secret::first_secret(snapshot, &place.path))
     };
     diagnostics.append(found.map(|diagnostic| {
@@ -661,7 +661,7 @@ impl<'a> Files<'a> {
 }
 
 /// By the place of its annotation: the location of each module in git, or why it is invalid.
-type Sources = BTreeMap<Place, Result<ModuleSource, Diagnostic>>;
+type Sources = BTreeMap<FilePosition, Result<ModuleSource, Diagnostic>>;
 
 /// Resolves the module paths of all ModuleTemplates. Returns the sources, and the folders and files
 /// of their objects.

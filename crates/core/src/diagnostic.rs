@@ -27,7 +27,7 @@ pub enum Severity {
 
 /// A file and a position in it. Line and column count from 1; a line of 0 means the whole file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct FilePosition {
     /// Path relative to the repository, with `/`.
     pub path: Arc<str>,
     /// Line, from 1. 0 for the whole file.
@@ -40,7 +40,7 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Diagnostic {
     /// The place.
-    pub place: Option<Place>,
+    pub place: Option<FilePosition>,
     /// The severity.
     pub severity: Severity,
     /// The code: stable and documented in `docs/diagnostics.md`.
@@ -104,21 +104,21 @@ const MORE_FILES_MAX: usize = 50;
 /// Code of the diagnostic with the number of problems that are not listed.
 pub const CODE_MORE: &str = "more-problems";
 
-// === impl Place ===
+// === impl FilePosition ===
 
-impl Place {
+impl FilePosition {
     /// The place of a whole file.
-    pub fn file(path: &str) -> Place {
-        Place { path: path.into(), line: 0, column: 0 }
+    pub fn file(path: &str) -> FilePosition {
+        FilePosition { path: path.into(), line: 0, column: 0 }
     }
 
     /// A position in a file.
-    pub fn at(path: &Arc<str>, line: u32, column: u32) -> Place {
-        Place { path: Arc::clone(path), line, column }
+    pub fn at(path: &Arc<str>, line: u32, column: u32) -> FilePosition {
+        FilePosition { path: Arc::clone(path), line, column }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FilePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.line, self.column) {
             (0, _) => write!(f, "{}", self.path),
@@ -144,7 +144,7 @@ impl Diagnostic {
 
     /// Sets its place.
     #[must_use]
-    pub fn at(self, place: Place) -> Diagnostic {
+    pub fn at(self, place: FilePosition) -> Diagnostic {
         Diagnostic { place: Some(place), ..self }
     }
 
@@ -386,7 +386,7 @@ fn more(
         .iter()
         .map(|((path, severity), more)| {
             let number = number(*more, *severity);
-            let place = path.as_deref().map(Place::file);
+            let place = path.as_deref().map(FilePosition::file);
             let text = if place.is_some() { "in this file, which are not listed" } else { "that are not listed" };
             Diagnostic { place, ..of_severity(*severity, format!("and {number} {text}")) }
         })

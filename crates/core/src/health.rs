@@ -147,6 +147,14 @@ fn is_stale(object: &Value) -> bool {
     matches!((generation, observed), (Some(generation), Some(observed)) if observed < generation)
 }
 
+/// The labels of a workload's selector, as a label selector; `None` if it has none.
+fn match_labels(object: &Value) -> Option<String> {
+    let labels = object.pointer("/spec/selector/matchLabels").and_then(Value::as_object)?;
+    let pairs: Vec<String> =
+        labels.iter().filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?))).collect();
+    (!pairs.is_empty()).then(|| pairs.join(","))
+}
+
 /// The condition with a type.
 fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
     object.pointer("/status/conditions")?.as_array()?.iter().find(|condition| condition["type"] == type_)

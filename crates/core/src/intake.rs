@@ -45,7 +45,7 @@ pub use self::{
 use crate::{
     api::names,
     definition::{Allow, Definition, Kind},
-    diagnostic::{Diagnostic, Diagnostics, Place},
+    diagnostic::{Diagnostic, Diagnostics, FilePosition},
     landscape::Idle,
     name::Key,
     revision::Oid,
@@ -62,7 +62,7 @@ pub struct Declared {
     /// Digest of the object to apply, as in the annotation.
     pub digest: Arc<str>,
     /// Its place.
-    pub place: Place,
+    pub place: FilePosition,
     /// Whether Tidegate may take over an existing object without Tidegate's ownership label, or one of another source
     /// with other content.
     pub adopt: bool,
@@ -205,7 +205,7 @@ pub struct Situation<'a> {
     /// The definitions that are invalid or refer to an invalid one. Their objects stay as they are.
     pub withheld: &'a BTreeSet<Id>,
     /// The place of the problem of each of them, also under the name that it is most likely meant to have.
-    pub broken: &'a BTreeMap<Id, Place>,
+    pub broken: &'a BTreeMap<Id, FilePosition>,
     /// The objects in KCP: every object that is declared or of `broken`, and every object with the ownership label of a
     /// source.
     pub live: &'a BTreeMap<Id, Live>,
@@ -317,13 +317,13 @@ pub struct Decision {
 #[derive(Clone, Debug)]
 pub struct Held {
     /// Where it is written.
-    pub place: Place,
+    pub place: FilePosition,
     /// The reason, in one sentence.
     pub message: String,
     /// What it waits for.
     pub why: HeldFor,
     /// The place of the problem, if an invalid definition has it.
-    pub cause: Option<Place>,
+    pub cause: Option<FilePosition>,
 }
 
 // === impl Decision ===
@@ -339,7 +339,8 @@ impl Decision {
     pub fn set_aside(&mut self, sources: &BTreeSet<Key>) {
         let waits = self.unread.iter().filter(|(_, owner)| sources.contains(*owner));
         let held: Vec<Held> = waits.filter_map(|(id, _)| self.held.get(id)).cloned().collect();
-        let places: BTreeSet<(&Place, &str)> = held.iter().map(|held| (&held.place, held.message.as_str())).collect();
+        let places: BTreeSet<(&FilePosition, &str)> =
+            held.iter().map(|held| (&held.place, held.message.as_str())).collect();
         let is_of_held = |found: &Diagnostic| {
             found.place.as_ref().is_some_and(|place| places.contains(&(place, found.message.as_str())))
         };
@@ -503,7 +504,7 @@ fn report_without_release(situation: &Situation<'_>, release: &Id, kymas: &[&Id]
 
 /// The definitions that a definition depends on: the ModuleTemplates of a ModuleReleaseMeta, and the ModuleReleaseMetas
 /// of a Kyma that are in `broken`. The others need not be known: a Kyma is applied without them.
-pub fn needs(definition: &Definition, broken: &BTreeMap<Id, Place>) -> Vec<Id> {
+pub fn needs(definition: &Definition, broken: &BTreeMap<Id, FilePosition>) -> Vec<Id> {
     let spec = &definition.object.value()["spec"];
     match definition.kind {
         Kind::ModuleReleaseMeta => {}

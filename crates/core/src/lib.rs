@@ -10,7 +10,7 @@
 //!
 //! | Layer | Modules |
 //! | --- | --- |
-//! | vocabulary | [`api`] custom resources as types; [`name`], [`revision`], [`budget`], [`diagnostic`], [`object`], [`yaml`]; [`evidence`] of signatures; [`component`] modules in OCI registries; [`content`] what identifies objects of modules; [`words`] numbers and lists in sentences |
+//! | vocabulary | [`api`] custom resources as types; [`name`], [`revision`], [`budget`], [`diagnostic`], [`object`], [`yaml`]; [`evidence`] of signatures; [`component`] modules in OCI registries; [`content`] what identifies objects of modules; [`version_range`] which version a tag stands for; [`words`] numbers and lists in sentences |
 //! | definitions | [`schema`] what CRDs accept; [`kubernetes`] what Kubernetes itself accepts; [`secret`] Secrets whose kind is misspelt; [`snapshot`] files of a revision; [`definition`] what users write, checked; [`landscape`] all of it, indexed |
 //! | plan | [`maintenance`] when a runtime may get an upgrade that requires downtime; [`plan`] which version of which module a runtime gets; [`counterpart`] what is written to the Kyma in a runtime; [`template`] and [`render`] plan to objects |
 //! | changes | [`inventory`], [`changes`], [`immutable`], [`health`], [`conditions`]; [`status`] what Kymas and Manifests report; [`intake`] what a source means for the objects in KCP; [`push`] what git hosts deliver; [`overview`] what is wrong, on one screen; [`adopt`] whether a landscape of another controller can be taken over; [`export`] live objects as definitions for git |

@@ -27,7 +27,7 @@ use serde_json::Value;
 
 use crate::{
     api::shared::ObjectMeta,
-    diagnostic::{Diagnostic, Diagnostics, Place, grouped},
+    diagnostic::{Diagnostic, Diagnostics, FilePosition, grouped},
     landscape::SourceName,
     object::{Digest, Object},
     snapshot::{Content, Snapshot},
@@ -290,7 +290,7 @@ impl Templates {
 
     /// The place where a template, or a partial template that it may include, differs from `old`;
     /// `None` if it does not differ. For an embedded template the place is `None`.
-    pub fn differs(&self, old: &Templates, template: Template) -> Option<Option<Place>> {
+    pub fn differs(&self, old: &Templates, template: Template) -> Option<Option<FilePosition>> {
         if self == old {
             return None;
         }
@@ -313,8 +313,8 @@ impl Templates {
             // If lines were only removed at the end, the last remaining line is the place.
             let line = (same + 1).min(after.lines().count().max(1));
             let line = u32::try_from(line).unwrap_or(u32::MAX);
-            let new = self.overrides.get(name).map(|found| Place::at(&found.path, line, 0));
-            Some(new.or_else(|| old.overrides.get(name).map(|found| Place::at(&found.path, 1, 0))))
+            let new = self.overrides.get(name).map(|found| FilePosition::at(&found.path, line, 0));
+            Some(new.or_else(|| old.overrides.get(name).map(|found| FilePosition::at(&found.path, 1, 0))))
         })
     }
 
@@ -458,7 +458,7 @@ pub fn files(diagnostics: &mut Diagnostics, snapshot: &Snapshot, folder: &str) -
     for (path, _) in around.filter(|(_, file)| file.content == Content::Symlink) {
         let message = "the folder of templates is, or is behind, a symbolic link, and Tidegate does not follow links";
         let hint = "put the folder itself here; until then nothing is rendered that its templates may affect";
-        diagnostics.push(Diagnostic::error(CODE_SYMLINK, message).hint(hint).at(Place::file(path)));
+        diagnostics.push(Diagnostic::error(CODE_SYMLINK, message).hint(hint).at(FilePosition::file(path)));
         let unread =
             |template: Template| TemplateFile { name: template.name().to_owned(), path: Arc::clone(path), text: None };
         files.extend(Template::ALL.map(unread));
@@ -473,7 +473,7 @@ pub fn files(diagnostics: &mut Diagnostics, snapshot: &Snapshot, folder: &str) -
         let text = file.text().and_then(|bytes| std::str::from_utf8(bytes).ok()).map(str::to_owned);
         if text.is_none() {
             let message = format!("template {name} cannot be read: it is a link, is not UTF-8, or is too large");
-            diagnostics.push(Diagnostic::error(CODE_TEMPLATE, message).at(Place::file(path)));
+            diagnostics.push(Diagnostic::error(CODE_TEMPLATE, message).at(FilePosition::file(path)));
         }
         files.push(TemplateFile { name: name.to_owned(), path: Arc::clone(path), text });
     }
@@ -494,7 +494,7 @@ fn unreadable(template: String, path: Arc<str>) -> Error {
 fn unknown(file: &TemplateFile) -> Diagnostic {
     let names: Vec<&str> = Template::ALL.into_iter().map(Template::name).collect();
     Diagnostic::error(CODE_TEMPLATE_UNKNOWN, format!("template `{}` does not exist", file.name))
-        .at(Place::file(&file.path))
+        .at(FilePosition::file(&file.path))
         .hint(format!("use one of {}; begin the name of a partial template with `_`", names.join(", ")))
 }
 
@@ -573,7 +573,7 @@ impl Error {
         let diagnostic = Diagnostic::error(CODE_TEMPLATE, format!("template {}: {}", self.template, self.message));
         let diagnostic = diagnostic.about(&self.subject);
         match &self.path {
-            Some(path) => diagnostic.at(Place::at(path, line, 0)),
+            Some(path) => diagnostic.at(FilePosition::at(path, line, 0)),
             None => diagnostic,
         }
     }

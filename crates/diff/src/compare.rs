@@ -48,7 +48,7 @@ use tidegate_core::{
     api::{Kyma, names::annotation},
     content::ContentId,
     definition::{Definition, Definitions, Kind, ModuleObjects},
-    diagnostic::{Diagnostics, Place},
+    diagnostic::{Diagnostics, FilePosition},
     immutable::Context,
     intake::{self, Id, Installed, Loss, Policy, Standing},
     landscape::{
@@ -155,8 +155,8 @@ pub struct Comparison<'a> {
 /// Differences in the templates of a Kyma.
 #[derive(Clone, Debug, Default)]
 struct TemplateChanges {
-    manifest: Option<Option<Place>>,
-    kyma: Option<Option<Place>>,
+    manifest: Option<Option<FilePosition>>,
+    kyma: Option<Option<FilePosition>>,
     /// A template for Manifests reads names of the runtime, so its output may differ for each.
     individual: bool,
 }
@@ -167,7 +167,7 @@ pub struct Seen {
     found: FoundDifferences,
     buckets: BTreeMap<Pair, Bucket>,
     classes: BTreeMap<(Option<u32>, Option<u32>), Vec<Runtime>>,
-    held: BTreeMap<HeldBy, (Vec<Runtime>, Option<Place>)>,
+    held: BTreeMap<HeldBy, (Vec<Runtime>, Option<FilePosition>)>,
     /// Runtimes that reject a custom resource, by its position in the list of rejected ones.
     refused: BTreeMap<usize, Vec<Runtime>>,
     /// Suspended runtimes.
@@ -749,7 +749,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// The place where a definition differs; `None` if it does not.
-    fn place_of(&self, id: &Id) -> Option<Place> {
+    fn place_of(&self, id: &Id) -> Option<FilePosition> {
         let (from, to) = (&self.request.from.definitions.good, &self.prepared.settled.definitions.good);
         match (from.get(id), to.get(id)) {
             (Some(old), Some(new))
@@ -764,7 +764,7 @@ impl<'a> Comparison<'a> {
 
     /// The place where the text of a definition differs; `None` if it does not, regardless of its
     /// references.
-    fn changed_text(&self, id: &Id) -> Option<Place> {
+    fn changed_text(&self, id: &Id) -> Option<FilePosition> {
         let (from, to) = (&self.request.from.definitions.good, &self.prepared.settled.definitions.good);
         let (old, new) = (from.get(id)?, to.get(id)?);
         (old.digest != new.digest).then(|| places::of_definition(old, new))
@@ -777,7 +777,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// The place where a template of the source differs.
-    fn template_place(&self, template: Template) -> Option<Place> {
+    fn template_place(&self, template: Template) -> Option<FilePosition> {
         let source = Some(self.request.source);
         let (before, after) = (self.request.from.library.of_source(source), self.request.to.library.of_source(source));
         after.differs(before, template).flatten()
@@ -825,7 +825,7 @@ impl<'a> Comparison<'a> {
         moves
     }
 
-    fn held(&self, by: BTreeMap<HeldBy, (Vec<Runtime>, Option<Place>)>) -> Vec<Held> {
+    fn held(&self, by: BTreeMap<HeldBy, (Vec<Runtime>, Option<FilePosition>)>) -> Vec<Held> {
         let runtimes = |indices: Vec<Runtime>| -> Arc<[Key]> {
             let mut indices = indices;
             indices.sort_unstable();

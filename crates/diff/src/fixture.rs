@@ -12,7 +12,7 @@ use super::{
     policy::Labels,
 };
 use tidegate_core::{
-    diagnostic::{Diagnostic, Place, Severity},
+    diagnostic::{Diagnostic, FilePosition, Severity},
     name::Key,
     object::{Gvk, ObjectId},
     render::live::Unknown,
@@ -23,8 +23,8 @@ pub(super) fn keys(count: usize) -> Arc<[Key]> {
     (1..=count).map(|number| Key::new("kcp-system", &format!("skr-{number:04}"))).collect()
 }
 
-pub(super) fn place(path: &str, line: u32, column: u32) -> Place {
-    Place { path: path.into(), line, column }
+pub(super) fn place(path: &str, line: u32, column: u32) -> FilePosition {
+    FilePosition { path: path.into(), line, column }
 }
 
 /// A change of a Deployment in three runtimes.
@@ -211,7 +211,7 @@ pub(super) fn report() -> Report {
             Diagnostic::error("unknown-field", "the schema has no field `chanel`")
                 .at(place("landscapes/dev/kyma.yaml", 7, 3))
                 .hint("did you mean `channel`?"),
-            Diagnostic::warning("foreign-kind", "ConfigMap is not applied").at(Place::file("notes.yaml")),
+            Diagnostic::warning("foreign-kind", "ConfigMap is not applied").at(FilePosition::file("notes.yaml")),
         ],
         unreached: vec![Unreached {
             target: "skr/kcp-system/skr-0099".to_owned(),

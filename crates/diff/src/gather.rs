@@ -21,7 +21,7 @@ use super::{
     names::Names,
 };
 use tidegate_core::{
-    diagnostic::Place,
+    diagnostic::FilePosition,
     name::Key,
     object::{Digest, Gvk, ObjectId},
 };
@@ -46,7 +46,7 @@ pub struct ObjectDifference {
     /// The object after, masked and neutral.
     pub new: Option<Arc<Value>>,
     /// The lines that cause it.
-    pub places: Vec<Place>,
+    pub places: Vec<FilePosition>,
     /// The origin of the object.
     pub maker: Option<&'static str>,
     /// Fields of other managers.
@@ -73,7 +73,7 @@ pub struct Gatherer {
 struct Group {
     first: ObjectDifference,
     runtimes: BTreeSet<Key>,
-    places: BTreeSet<Place>,
+    places: BTreeSet<FilePosition>,
     likenesses: Vec<Digest>,
     objects: usize,
 }
@@ -332,10 +332,10 @@ mod tests {
     fn differences_of_conflicts_and_places_stand_for_all() {
         let mut one = found("one", Some(object("one", "a", "")), Some(object("one", "b", "")));
         let mut two = found("two", Some(object("two", "a", "")), Some(object("two", "b", "")));
-        one.places = vec![Place::file("b.yaml")];
-        two.places = vec![Place::file("a.yaml")];
+        one.places = vec![FilePosition::file("b.yaml")];
+        two.places = vec![FilePosition::file("a.yaml")];
         let differences = check(vec![one.clone(), two.clone()], &[&["one", "two"]]);
-        assert_eq!(differences[0].places, [Place::file("a.yaml"), Place::file("b.yaml")]);
+        assert_eq!(differences[0].places, [FilePosition::file("a.yaml"), FilePosition::file("b.yaml")]);
         two.conflicts = vec![Conflict { field: ".data.text".to_owned(), manager: "kubectl".to_owned() }];
         check(vec![one, two], &[&["one"], &["two"]]);
     }

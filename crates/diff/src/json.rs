@@ -539,7 +539,7 @@ impl<'a> Hunk<'a> {
 }
 
 impl<'a> Location<'a> {
-    fn from_model(place: &'a diagnostic::Place) -> Location<'a> {
+    fn from_model(place: &'a diagnostic::FilePosition) -> Location<'a> {
         Location { path: &place.path, line: place.line, column: place.column }
     }
 }

@@ -5,7 +5,7 @@ use super::{
     model::{Action, Finding, Report},
     words::{self, counted},
 };
-use tidegate_core::diagnostic::{Diagnostic, Place, Severity};
+use tidegate_core::diagnostic::{Diagnostic, FilePosition, Severity};
 
 /// A group of test cases.
 struct Suite {
@@ -16,7 +16,7 @@ struct Suite {
 /// One check.
 struct Case {
     name: String,
-    place: Option<Place>,
+    place: Option<FilePosition>,
     outcome: Outcome,
 }
 

@@ -29,7 +29,7 @@ use super::{
     words::{self, counted, thousands},
 };
 use tidegate_core::{
-    diagnostic::{Diagnostic, Place, Severity},
+    diagnostic::{Diagnostic, FilePosition, Severity},
     intake::ConfirmBy,
     name::Key,
 };
@@ -311,7 +311,7 @@ fn severity(severity: Severity) -> &'static str {
     }
 }
 
-fn at(place: Option<&Place>) -> String {
+fn at(place: Option<&FilePosition>) -> String {
     place.map(|place| format!(", {}", cut_code(&place.to_string(), PLACE_LEN_MAX))).unwrap_or_default()
 }
 

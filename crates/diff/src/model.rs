@@ -13,7 +13,7 @@ use tidegate_core::{
         names::{annotation, label},
     },
     definition::{Definition, Kind, Withheld},
-    diagnostic::{Diagnostic, Place, Severity},
+    diagnostic::{Diagnostic, FilePosition, Severity},
     intake::{self, ConfirmBy, Id, WaitingRemoval},
     landscape::{self, Idle, ResumeBy, SourceName},
     name::Key,
@@ -131,7 +131,7 @@ pub struct Difference {
     pub hunks: Vec<Hunk>,
     /// The lines of definitions or templates that cause it, on the new side if possible, otherwise
     /// on the old one.
-    pub places: Vec<Place>,
+    pub places: Vec<FilePosition>,
     /// The origin of the object: a template's name, `built in`, or `None` for an object that is in
     /// git as it is.
     pub maker: Option<&'static str>,
@@ -245,7 +245,7 @@ pub struct Move {
     /// module lists are known. For a removed channel, the number before.
     pub runtimes: usize,
     /// The place of the new version, or of the old one if there is no new one.
-    pub place: Option<Place>,
+    pub place: Option<FilePosition>,
 }
 
 /// A change that does not take effect, or not by this revision alone.
@@ -262,7 +262,7 @@ pub struct Held {
     /// What to do next.
     pub hint: Option<String>,
     /// The line that requests it.
-    pub place: Option<Place>,
+    pub place: Option<FilePosition>,
 }
 
 /// Why a change does not take effect.
@@ -333,7 +333,7 @@ pub struct Finding {
     /// The difference, as an index into [`Report::differences`]; `None` for the whole report.
     pub difference: Option<usize>,
     /// The line that causes it.
-    pub place: Option<Place>,
+    pub place: Option<FilePosition>,
 }
 
 /// The number of objects by action.
@@ -658,7 +658,7 @@ impl Held {
     }
 
     /// A version that git no longer has, and that these runtimes do not replace now.
-    pub fn in_use<'k>(id: &Id, runtimes: impl IntoIterator<Item = &'k Key>, place: Option<Place>) -> Held {
+    pub fn in_use<'k>(id: &Id, runtimes: impl IntoIterator<Item = &'k Key>, place: Option<FilePosition>) -> Held {
         Held {
             why: Why::Kept,
             module: id.1.name().to_owned(),
@@ -885,12 +885,12 @@ mod tests {
             runtimes: [Key::new("kcp-system", runtime)].into(),
             message: message.to_owned(),
             hint: None,
-            place: Some(Place::file(&format!("{runtime}.yaml"))),
+            place: Some(FilePosition::file(&format!("{runtime}.yaml"))),
         };
         let found = Held::together(vec![of("b", "it is paused"), of("a", "it is paused"), of("c", "it waits")]);
         let shown: Vec<(usize, &str)> = found.iter().map(|one| (one.runtimes.len(), one.message.as_str())).collect();
         assert_eq!(shown, [(2, "it is paused"), (1, "it waits")]);
         assert_eq!(found[0].runtimes[0].name(), "a");
-        assert_eq!(found[0].place, Some(Place::file("b.yaml")));
+        assert_eq!(found[0].place, Some(FilePosition::file("b.yaml")));
     }
 }

@@ -7,7 +7,7 @@ use super::{
     words::{self, counted},
 };
 use tidegate_core::{
-    diagnostic::{Diagnostic, Place, Severity},
+    diagnostic::{Diagnostic, FilePosition, Severity},
     object::Digest,
 };
 
@@ -29,7 +29,7 @@ pub(super) struct Remark {
     /// One sentence, and what to do next.
     pub(super) message: String,
     /// The line, with a path relative to the root of the checkout.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<FilePosition>,
     /// A stable id of the remark across runs. It contains no line number, which changes with any
     /// edit above.
     pub(super) fingerprint: String,
@@ -49,7 +49,7 @@ pub(super) fn all(report: &Report, below: &str) -> Vec<Remark> {
 
 /// All remarks of a report, the most severe first, with one remark for all differences of a line.
 pub(super) fn by_line(report: &Report, below: &str) -> Vec<Remark> {
-    let mut lines: BTreeMap<(Option<&Place>, u8), Vec<&Difference>> = BTreeMap::new();
+    let mut lines: BTreeMap<(Option<&FilePosition>, u8), Vec<&Difference>> = BTreeMap::new();
     for one in &report.differences {
         lines.entry((one.places.first(), one.action.weight())).or_default().push(one);
     }
@@ -155,7 +155,7 @@ fn finish(mut remarks: Vec<Remark>, below: &str) -> Vec<Remark> {
 // === impl Remark ===
 
 impl Remark {
-    fn new(level: Level, code: &str, message: String, place: Option<&Place>, identity: &str) -> Remark {
+    fn new(level: Level, code: &str, message: String, place: Option<&FilePosition>, identity: &str) -> Remark {
         // An empty path is not a file.
         let place = place.filter(|place| !place.path.is_empty());
         let path = place.map_or("", |place| &place.path);

@@ -12,7 +12,7 @@ use super::{
     words::{self, counted, thousands},
 };
 use tidegate_core::{
-    diagnostic::{Place, Severity},
+    diagnostic::{FilePosition, Severity},
     name::Key,
 };
 
@@ -289,7 +289,7 @@ impl Row {
         self
     }
 
-    fn with_place(self, place: Option<&Place>) -> Row {
+    fn with_place(self, place: Option<&FilePosition>) -> Row {
         match place {
             Some(place) => self.with(Tone::Faint, &format!(" --> {place}")),
             None => self,

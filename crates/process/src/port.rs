@@ -1,10 +1,10 @@
-//! The connections of one listening port: the shell around [`places`].
+//! The connections of one listening port: the shell around [`port_connections`].
 //!
 //! A connection holds a [`Held`] from its accept to its end. Its task waits for [`Held::evicted`] beside everything
 //! else that it waits for, and ends then. [`first_message`] reads what a connection sends first into a buffer of its
 //! own. So a peer that sends half a message costs a socket and these bytes, and no state of TLS or HTTP.
 //!
-//! [`places`]: crate::places
+//! [`port_connections`]: crate::port_connections
 
 use std::{
     collections::HashMap,
@@ -25,7 +25,7 @@ use tokio::{
 
 use crate::{
     lock::Mutex,
-    places::{self, Limits, Number, Places, Proven},
+    port_connections::{self, Limits, Number, PortConnections, Proven},
 };
 
 /// The connections of one port. A handle: clones share everything.
@@ -96,7 +96,7 @@ pub struct Prefixed<S> {
 
 #[derive(Debug)]
 struct Shared {
-    places: Mutex<Places>,
+    connections: Mutex<PortConnections>,
     leaving: Mutex<HashMap<Number, Arc<Notify>>>,
     states: Arc<Semaphore>,
     /// The share of each address, as long as one of its connections uses it.
@@ -122,7 +122,7 @@ impl Port {
     /// A port without connections, of which `states` may hold the state of TLS or HTTP under one of these permits.
     pub fn new(limits: Limits, states: usize, room: Room) -> Port {
         Port(Arc::new(Shared {
-            places: Mutex::new(Places::new(limits)),
+            connections: Mutex::new(PortConnections::new(limits)),
             leaving: Mutex::default(),
             states: Arc::new(Semaphore::new(states)),
             shares: Mutex::default(),
@@ -133,10 +133,10 @@ impl Port {
     /// Gives a place to a connection that was just accepted.
     pub fn admit(&self, address: IpAddr) -> Held {
         let evicted = Arc::new(Notify::new());
-        let (number, gone) = self.0.places.lock().admit(address);
+        let (number, gone) = self.0.connections.lock().admit(address);
         self.0.leaving.lock().insert(number, Arc::clone(&evicted));
         self.evict(gone);
-        Held { port: self.clone(), number, address: places::peer(address), evicted }
+        Held { port: self.clone(), number, address: port_connections::peer(address), evicted }
     }
 
     fn evict(&self, gone: Option<Number>) -> bool {
@@ -146,14 +146,14 @@ impl Port {
 
     fn make_room(&self) -> bool {
         let gone = match self.0.room {
-            Room::FromUnproven { grace, .. } => self.0.places.lock().make_room(now(), grace),
-            Room::FromIdle => self.0.places.lock().evict_idle(),
+            Room::FromUnproven { grace, .. } => self.0.connections.lock().make_room(now(), grace),
+            Room::FromIdle => self.0.connections.lock().evict_idle(),
         };
         self.evict(gone)
     }
 
     fn make_room_at(&self, address: IpAddr, grace: Duration) -> bool {
-        let gone = self.0.places.lock().make_room_at(address, now(), grace);
+        let gone = self.0.connections.lock().make_room_at(address, now(), grace);
         self.evict(gone)
     }
 
@@ -191,13 +191,13 @@ impl Held {
             Room::FromIdle => None,
         };
         let of_port = in_line(Arc::clone(&self.port.0.states), || self.port.make_room()).await;
-        self.port.0.places.lock().begin(self.number, now());
+        self.port.0.connections.lock().begin(self.number, now());
         StatePermit { of_port, of_address }
     }
 
     /// Records that the sender is known. Returns false if all places are taken by busy connections.
     pub fn prove(&self, sender: Option<&str>) -> bool {
-        let proven = self.port.0.places.lock().prove(self.number, sender);
+        let proven = self.port.0.connections.lock().prove(self.number, sender);
         match proven {
             Proven::Placed => true,
             Proven::InsteadOf(gone) => {
@@ -210,18 +210,18 @@ impl Held {
 
     /// Records that a request is under way.
     pub fn work(&self) {
-        self.port.0.places.lock().work(self.number);
+        self.port.0.connections.lock().work(self.number);
     }
 
     /// Records that all requests are answered.
     pub fn rest(&self) {
-        self.port.0.places.lock().rest(self.number, now());
+        self.port.0.connections.lock().rest(self.number, now());
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.port.0.places.lock().leave(self.number);
+        self.port.0.connections.lock().leave(self.number);
         self.port.0.leaving.lock().remove(&self.number);
     }
 }

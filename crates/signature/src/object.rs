@@ -77,7 +77,7 @@ impl SignedObject {
         &self.target
     }
 
-    /// The signature, by its first line.
+    /// The signature, by its first line. Fails if there is none, if it is too large, or if its format is unknown.
     pub(crate) fn signature(&self) -> Result<Signature<'_>, Refusal> {
         let bytes = self.signature.as_deref().ok_or(Refusal::Unsigned)?;
         if limits::SIGNATURE_BYTES_MAX < bytes.len() {

@@ -35,7 +35,7 @@ struct Validity {
     flags: Option<KeyFlags>,
 }
 
-/// Who signed these bytes.
+/// Who signed these bytes. Fails if the signature is invalid, or if no certificate may have made it.
 pub(crate) fn verify(
     armored: &str,
     payload: &[u8],

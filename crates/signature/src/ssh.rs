@@ -30,7 +30,8 @@ pub(crate) struct AllowedSigner {
 /// The namespace of git's signatures.
 const NAMESPACE: &str = "git";
 
-/// Who signed these bytes at `signed_at`, in seconds since 1970.
+/// Who signed these bytes at `signed_at`, in seconds since 1970. Fails if the signature is invalid, or if no signer may
+/// have made it then.
 pub(crate) fn verify(
     armored: &str,
     payload: &[u8],

@@ -7,7 +7,8 @@ use kube::config::KubeConfigOptions;
 use tidegate_cluster::read_kubeconfig;
 use tidegate_process::tls;
 
-/// The configuration of the control plane in a kubeconfig. Sends no request.
+/// The configuration of the control plane in a kubeconfig. Sends no request. Fails if the file cannot be read or is
+/// invalid.
 pub(crate) async fn config_of(path: &Path) -> anyhow::Result<kube::Config> {
     tls::install();
     let kubeconfig = read_kubeconfig(path)

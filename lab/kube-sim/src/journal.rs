@@ -107,6 +107,12 @@ impl Server {
         kept.iter().flatten().skip(from).cloned().collect()
     }
 
+    /// How many requests [`Server::kept_requests`] has.
+    pub fn kept_request_count(&self) -> usize {
+        let kept = self.0.journal.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.as_ref().map_or(0, Vec::len)
+    }
+
     /// Resets the counts.
     pub fn count_anew(&self) {
         self.0.journal.counted.lock().unwrap_or_else(PoisonError::into_inner).0.clear();

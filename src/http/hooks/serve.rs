@@ -17,8 +17,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tidegate_process::{
     lock::Mutex,
-    places::Limits,
     port::{Held, Opening, Port, Prefixed, Protocol, Room, StatePermit, first_message},
+    port_connections::Limits,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},

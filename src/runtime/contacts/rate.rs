@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use super::way::{TRIES, Turn};
+use super::watch_state::{ProbePriority, TRIES};
 
 /// The greatest number of probes in one second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(super) struct Rate {
 
 /// What may still be sent in this second.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Left {
+pub(super) struct ProbesLeft {
     usual: usize,
     doubt: usize,
     deaf: usize,
@@ -59,29 +59,29 @@ impl Rate {
     }
 
     /// The turn that decides the order of a probe.
-    pub(super) fn order(turn: Turn, given: Option<usize>) -> Turn {
+    pub(super) fn order(turn: ProbePriority, given: Option<usize>) -> ProbePriority {
         match (turn, given) {
-            (Turn::Deaf, Some(_)) => Turn::Usual,
-            (Turn::Deaf | Turn::Doubt | Turn::Usual, _) => turn,
+            (ProbePriority::Deaf, Some(_)) => ProbePriority::Usual,
+            (ProbePriority::Deaf | ProbePriority::Doubt | ProbePriority::Usual, _) => turn,
         }
     }
 
     /// What may be sent in a new second.
-    pub(super) fn begin(self) -> Left {
+    pub(super) fn begin(self) -> ProbesLeft {
         let Rate { usual, doubt, total } = self;
-        Left { usual, doubt, deaf: usual, total }
+        ProbesLeft { usual, doubt, deaf: usual, total }
     }
 }
 
-// === impl Left ===
+// === impl ProbesLeft ===
 
-impl Left {
+impl ProbesLeft {
     /// Takes one probe, if one is left for this turn.
-    pub(super) fn take(&mut self, turn: Turn) -> bool {
+    pub(super) fn take(&mut self, turn: ProbePriority) -> bool {
         let share = match turn {
-            Turn::Doubt => &mut self.doubt,
-            Turn::Usual => &mut self.usual,
-            Turn::Deaf => &mut self.deaf,
+            ProbePriority::Doubt => &mut self.doubt,
+            ProbePriority::Usual => &mut self.usual,
+            ProbePriority::Deaf => &mut self.deaf,
         };
         let is_left = 0 < self.total && 0 < *share;
         if is_left {
@@ -116,9 +116,10 @@ mod tests {
             (5_000, default, Some(10), 10, 10),
             (1, default, Some(1_000), 1_000, 1_000),
         ] {
-            let order = [Turn::Doubt, Turn::Usual, Turn::Deaf].map(|turn| Rate::order(turn, given));
-            let last = if given.is_some() { Turn::Usual } else { Turn::Deaf };
-            assert_eq!(order, [Turn::Doubt, Turn::Usual, last]);
+            let order =
+                [ProbePriority::Doubt, ProbePriority::Usual, ProbePriority::Deaf].map(|turn| Rate::order(turn, given));
+            let last = if given.is_some() { ProbePriority::Usual } else { ProbePriority::Deaf };
+            assert_eq!(order, [ProbePriority::Doubt, ProbePriority::Usual, last]);
             let rate = Rate::of(runtimes, interval, given);
             assert_eq!((rate.usual, rate.total), (usual, total), "{runtimes} runtimes, {interval:?}, {given:?}");
         }
@@ -126,11 +127,11 @@ mod tests {
 
     #[test]
     fn each_turn_has_its_share() {
-        let sent = |rate: Rate, waiting: [(Turn, usize); 3]| {
+        let sent = |rate: Rate, waiting: [(ProbePriority, usize); 3]| {
             let mut left = rate.begin();
             waiting.map(|(turn, count)| (0..count).filter(|_| left.take(turn)).count())
         };
-        let (doubt, usual, deaf) = (Turn::Doubt, Turn::Usual, Turn::Deaf);
+        let (doubt, usual, deaf) = (ProbePriority::Doubt, ProbePriority::Usual, ProbePriority::Deaf);
         let rate = Rate::of(5_000, Duration::from_secs(130), None);
         // All at once: those that are known to be deaf wait.
         assert_eq!(sent(rate, [(doubt, 500), (usual, 500), (deaf, 500)]), [98, 49, 0]);

@@ -12,11 +12,11 @@ struct Bench {
     start: Instant,
     marks: Cell<u64>,
     /// What the status says.
-    said: Cell<Option<Way>>,
+    said: Cell<Option<WatchState>>,
 }
 
 impl Bench {
-    fn new(said: Option<Way>) -> Bench {
+    fn new(said: Option<WatchState>) -> Bench {
         Bench {
             contacts: Contacts::new(INTERVAL),
             kyma: Key::new("kcp-system", "one"),
@@ -31,10 +31,10 @@ impl Bench {
     }
 
     /// A pass at this second: what it reports, and what users are told.
-    fn pass(&self, seconds: u64) -> (Way, Option<News>) {
+    fn pass(&self, seconds: u64) -> (WatchState, Option<News>) {
         let result = self.contacts.report(&self.kyma, self.start, self.said.get(), self.at(seconds));
         // As a condition, which has one reason for both.
-        self.said.set(Way::of_reason(result.0.reason()));
+        self.said.set(WatchState::of_reason(result.0.reason()));
         result
     }
 
@@ -67,7 +67,7 @@ impl Bench {
         bench.connects(1);
         assert_eq!(bench.due(1), (vec![1], true));
         bench.echoes(1, 2);
-        assert_eq!(bench.pass(2), (Way::Heard, None));
+        assert_eq!(bench.pass(2), (WatchState::Heard, None));
         bench
     }
 }
@@ -75,19 +75,19 @@ impl Bench {
 #[test]
 fn an_agent_is_heard_once_a_mark_has_come_back() {
     let bench = Bench::new(None);
-    assert_eq!(bench.pass(0), (Way::Awaited, None));
+    assert_eq!(bench.pass(0), (WatchState::Awaited, None));
     assert_eq!(bench.due(1), (vec![], false), "an agent that has not connected is not probed");
     bench.connects(2);
     assert_eq!(bench.due(2), (vec![1], true));
     assert_eq!(bench.due(3), (vec![], false), "a pass is asked for once");
-    assert_eq!(bench.pass(3), (Way::Unproven, None), "that it connects says nothing of the API server");
+    assert_eq!(bench.pass(3), (WatchState::Unproven, None), "that it connects says nothing of the API server");
     assert!(!bench.is_proven(3));
     assert!(!bench.echoes(7, 3), "a mark that nobody sent");
     assert!(!bench.is_proven(3));
     assert!(!bench.echoes(1, 3), "it came back at once, so nothing was lost");
     assert!(bench.is_proven(3));
     assert_eq!(bench.due(4), (vec![], true));
-    assert_eq!(bench.pass(4), (Way::Heard, None));
+    assert_eq!(bench.pass(4), (WatchState::Heard, None));
     assert_eq!(bench.due(3 + 129), (vec![], false));
     bench.connects(130);
     assert_eq!(bench.due(3 + 130), (vec![2], false), "the next probe");
@@ -108,12 +108,12 @@ fn an_agent_that_the_api_server_does_not_reach_is_deaf_within_three_minutes() {
             assert_eq!(second, 132 + 25, "the third mark is lost");
             break;
         }
-        assert_eq!(bench.pass(second), (Way::Heard, None), "{second}");
+        assert_eq!(bench.pass(second), (WatchState::Heard, None), "{second}");
     }
     assert_eq!(sent, [(2, 132), (2, 141), (2, 150)]);
-    assert_eq!(bench.pass(157), (Way::Deaf, Some(News::Broken)));
+    assert_eq!(bench.pass(157), (WatchState::Deaf, Some(News::Broken)));
     assert!(!bench.is_proven(157), "so each resync checks the runtime");
-    assert_eq!(bench.pass(158), (Way::Deaf, None), "users are told once");
+    assert_eq!(bench.pass(158), (WatchState::Deaf, None), "users are told once");
     // Further probes are rare.
     assert_eq!(bench.due(179), (vec![], false));
     assert_eq!(bench.due(180), (vec![2], false));
@@ -121,8 +121,8 @@ fn an_agent_that_the_api_server_does_not_reach_is_deaf_within_three_minutes() {
     assert!(bench.echoes(2, 201), "changes may have been lost, so all objects are checked");
     assert!(bench.is_proven(201));
     assert_eq!(bench.due(202), (vec![], true));
-    assert_eq!(bench.pass(202), (Way::Heard, Some(News::Restored)));
-    assert_eq!(bench.pass(203), (Way::Heard, None));
+    assert_eq!(bench.pass(202), (WatchState::Heard, Some(News::Restored)));
+    assert_eq!(bench.pass(203), (WatchState::Heard, None));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn one_lost_probe_is_no_alarm_but_a_reason_to_check() {
     assert_eq!(bench.due(141), (vec![2], false));
     assert!(bench.echoes(2, 142));
     assert_eq!(bench.due(143), (vec![], false));
-    assert_eq!(bench.pass(143), (Way::Heard, None));
+    assert_eq!(bench.pass(143), (WatchState::Heard, None));
 }
 
 #[test]
@@ -141,16 +141,16 @@ fn an_agent_that_does_not_connect_is_silent_within_three_minutes() {
     let bench = Bench::heard();
     assert_eq!(bench.due(2 + 162), (vec![2], false));
     assert_eq!(bench.due(2 + 163), (vec![], true));
-    assert_eq!(bench.pass(165), (Way::Silent, Some(News::Broken)));
+    assert_eq!(bench.pass(165), (WatchState::Silent, Some(News::Broken)));
     assert!(!bench.is_proven(165));
     assert_eq!(bench.due(170), (vec![], false), "it is not probed");
     bench.connects(180);
     assert!(!bench.is_proven(180), "a former mark proves nothing");
     let (marks, is_news) = bench.due(180);
     assert!(is_news);
-    assert_eq!(bench.pass(180), (Way::Unproven, None));
+    assert_eq!(bench.pass(180), (WatchState::Unproven, None));
     bench.echoes(marks[0], 181);
-    assert_eq!(bench.pass(181), (Way::Heard, Some(News::Restored)));
+    assert_eq!(bench.pass(181), (WatchState::Heard, Some(News::Restored)));
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn an_agent_that_is_gone_is_silent_and_not_deaf_before() {
         // Its marks are lost from second 157 on.
         assert_eq!(bench.is_proven(second), second < 157, "{second}");
     }
-    assert_eq!(news, [(165, (Way::Silent, Some(News::Broken)))]);
+    assert_eq!(news, [(165, (WatchState::Silent, Some(News::Broken)))]);
 }
 
 #[test]
@@ -179,16 +179,16 @@ fn a_deaf_agent_that_stops_connecting_stays_deaf_until_it_is_silent() {
         }
     }
     let broken = |way| (way, Some(News::Broken));
-    assert_eq!(news, [(157, broken(Way::Deaf)), (283, broken(Way::Silent))]);
+    assert_eq!(news, [(157, broken(WatchState::Deaf)), (283, broken(WatchState::Silent))]);
 }
 
 #[test]
 fn an_agent_that_never_connects_is_silent() {
     let bench = Bench::new(None);
-    assert_eq!(bench.pass(0), (Way::Awaited, None));
+    assert_eq!(bench.pass(0), (WatchState::Awaited, None));
     assert_eq!(bench.due(162), (vec![], false));
     assert_eq!(bench.due(163), (vec![], true));
-    assert_eq!(bench.pass(163), (Way::Silent, Some(News::Broken)));
+    assert_eq!(bench.pass(163), (WatchState::Silent, Some(News::Broken)));
 }
 
 #[test]
@@ -198,19 +198,19 @@ fn an_agent_whose_certificate_is_refused_is_not_silent() {
     refused(50);
     assert!(!bench.is_proven(50));
     assert_eq!(bench.due(51), (vec![], true));
-    assert_eq!(bench.pass(51), (Way::Refused, Some(News::Broken)));
+    assert_eq!(bench.pass(51), (WatchState::Refused, Some(News::Broken)));
     refused(180);
     assert_eq!(bench.due(181), (vec![], false), "it is not probed");
-    assert_eq!(bench.pass(181), (Way::Refused, None));
+    assert_eq!(bench.pass(181), (WatchState::Refused, None));
     bench.connects(182);
-    assert_ne!(bench.pass(182).0, Way::Refused);
+    assert_ne!(bench.pass(182).0, WatchState::Refused);
     refused(190);
-    assert_eq!(bench.pass(190 + 163).0, Way::Silent, "it does not connect any more");
+    assert_eq!(bench.pass(190 + 163).0, WatchState::Silent, "it does not connect any more");
 }
 
 #[test]
 fn a_new_process_believes_what_was_said_until_it_knows_better() {
-    for said in [Way::Heard, Way::Silent, Way::Deaf, Way::Refused] {
+    for said in [WatchState::Heard, WatchState::Silent, WatchState::Deaf, WatchState::Refused] {
         let bench = Bench::new(Some(said));
         assert_eq!(bench.pass(0), (said, None), "and tells it to nobody again");
         assert!(!bench.is_proven(0));
@@ -219,8 +219,8 @@ fn a_new_process_believes_what_was_said_until_it_knows_better() {
         let (marks, _) = bench.due(3);
         assert_eq!(marks.len(), 1, "{said:?}");
         bench.echoes(marks[0], 4);
-        let restored = (said != Way::Heard).then_some(News::Restored);
-        assert_eq!(bench.pass(4), (Way::Heard, restored), "{said:?}");
+        let restored = (said != WatchState::Heard).then_some(News::Restored);
+        assert_eq!(bench.pass(4), (WatchState::Heard, restored), "{said:?}");
     }
 }
 
@@ -232,7 +232,7 @@ fn a_probe_that_could_not_be_sent_says_nothing() {
         let (marks, _) = bench.due(second);
         let [mark] = marks[..] else { panic!("{second}: {marks:?}") };
         bench.contacts.unsent(&Probe { kyma: bench.kyma.clone(), mark }, bench.at(second));
-        assert_eq!(bench.pass(second + 60).0, Way::Heard);
+        assert_eq!(bench.pass(second + 60).0, WatchState::Heard);
     }
 }
 
@@ -303,7 +303,7 @@ impl Fleet {
             (0..self.runtimes).map(|number| Key::new("kcp-system", &format!("k{number:05}"))).collect();
         let position: BTreeMap<&Key, usize> = kymas.iter().enumerate().map(|(index, kyma)| (kyma, index)).collect();
         for kyma in &kymas {
-            contacts.report(kyma, start, Some(Way::Heard), start);
+            contacts.report(kyma, start, Some(WatchState::Heard), start);
         }
         let (marks, mut echoes, mut last) = (Cell::new(0), Vec::new(), vec![None; self.runtimes]);
         let (mut watched, mut deaf) = (Watched::default(), BTreeMap::new());
@@ -320,10 +320,10 @@ impl Fleet {
             let due = contacts.due(now, self.probes_max, || marks.replace(marks.get() + 1));
             watched.most = watched.most.max(due.probes.len());
             for kyma in due.news {
-                let (way, _) = contacts.report(&kyma, start, Some(Way::Heard), now);
+                let (way, _) = contacts.report(&kyma, start, Some(WatchState::Heard), now);
                 let index = position[&kyma];
-                assert!(way != Way::Deaf || is_broken(index), "{kyma} after {second} s");
-                if way == Way::Deaf {
+                assert!(way != WatchState::Deaf || is_broken(index), "{kyma} after {second} s");
+                if way == WatchState::Deaf {
                     deaf.entry(index).or_insert(second - self.healthy_for);
                 }
             }

@@ -6,22 +6,22 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     sync::Arc,
     time::Duration,
 };
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use tidegate_cluster::{Error, Metadata, Pruned};
 use tidegate_core::{
     api::{Manifest, manifest::ManifestStatus, names::annotation, shared::State},
     changes::{Desired, Prune, Verdict},
     conditions,
-    health::{self, Health},
+    health::Health,
     inventory::Inventory,
-    name::Key,
     object::{Digest, Gvk, Object, ObjectId},
-    render::{self, SharedObject, SharedObjects},
+    render::{SharedObject, SharedObjects},
     status::{self, ManifestFacts, ManifestOutcome, WaitFact},
 };
 use tidegate_process::retry::Class;
@@ -36,7 +36,7 @@ use super::{
 use crate::{
     controller::events::{Severity, reason},
     queue::Trigger,
-    runtime::objects::{Applied, Failed, LiveObjects, Repairs},
+    runtime::objects::{Applied, Failed, LiveObjects, Repairs, concerns_all},
 };
 
 /// What a pass over a Manifest is for.
@@ -48,6 +48,25 @@ pub(super) enum Start {
     Leave,
     /// The pass applies and prunes its objects.
     Apply,
+}
+
+/// Why a pass has no objects of a Manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NotRead {
+    /// They are being read from a registry.
+    Pending,
+    /// Their source is invalid or cannot be read.
+    Failed {
+        /// Why.
+        message: String,
+        /// Whether they are read again without this pass, whose runtime is then woken.
+        is_retried: bool,
+        /// Whether only their registry is away.
+        is_away: bool,
+    },
+    /// They have been read, but one of them belongs to Tidegate, or what the landscape puts into them is missing or
+    /// does not fit. Contains the reason.
+    Refused(String),
 }
 
 /// What a pass does if the objects of a Manifest cannot be read.
@@ -138,17 +157,6 @@ pub(super) struct Judgement {
     pub(super) class: Option<Class>,
 }
 
-/// The answer of the API server about a workload.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Workload<'a> {
-    /// It does not serve the kind.
-    NotServed,
-    /// The workload does not exist.
-    Absent,
-    /// The workload exists. Contains its pods as well, if [`health::pods_of`] asks for them.
-    Live(&'a Object, &'a [Value]),
-}
-
 /// The content of an Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Note {
@@ -192,8 +200,19 @@ pub(super) fn unavailable(manifest: &Manifest, checks: bool, is_expected: bool, 
 
 /// The status while the objects cannot be read. The pass has changed nothing in the runtime.
 pub(super) fn unavailable_facts(manifest: &Manifest, message: &str) -> ManifestFacts {
+    untouched_facts(manifest, ManifestOutcome::SourceUnavailable(message.to_owned()))
+}
+
+/// The status while nothing can be done for the Manifest; none if it is being deleted or paused: then its status stays.
+pub(super) fn blocked_facts(manifest: &Manifest, why: &str) -> Option<ManifestFacts> {
+    let is_at_work = manifest.metadata.deletion_timestamp.is_none() && !recorded::is_skipped(manifest);
+    is_at_work.then(|| untouched_facts(manifest, ManifestOutcome::Blocked(why.to_owned())))
+}
+
+/// The status after a pass that has changed nothing in the runtime. A request of a user stays open.
+fn untouched_facts(manifest: &Manifest, outcome: ManifestOutcome) -> ManifestFacts {
     ManifestFacts {
-        outcome: ManifestOutcome::SourceUnavailable(message.to_owned()),
+        outcome,
         synced: manifest.status.as_ref().map(|status| status.synced.clone()).unwrap_or_default(),
         applied: None,
         module_resource: None,
@@ -201,21 +220,6 @@ pub(super) fn unavailable_facts(manifest: &Manifest, message: &str) -> ManifestF
         waits_for: WaitFact::Nothing,
         not_created: None,
     }
-}
-
-/// The status while nothing can be done for the Manifest; none if it is being deleted or paused: then its status stays.
-/// A request of a user stays open.
-pub(super) fn blocked_facts(manifest: &Manifest, why: &str) -> Option<ManifestFacts> {
-    let is_at_work = manifest.metadata.deletion_timestamp.is_none() && !recorded::is_skipped(manifest);
-    is_at_work.then(|| ManifestFacts {
-        outcome: ManifestOutcome::Blocked(why.to_owned()),
-        synced: manifest.status.as_ref().map(|status| status.synced.clone()).unwrap_or_default(),
-        applied: None,
-        module_resource: None,
-        requested: recorded::requested(manifest).filter(|_| recorded::is_asked_for(manifest)),
-        waits_for: WaitFact::Nothing,
-        not_created: None,
-    })
 }
 
 /// The status of a Manifest that takes over the inventory of another one, beside its own. A new one has none.
@@ -544,88 +548,6 @@ fn judge_health(health: &Health, pruned: &PruneReport) -> Judgement {
 
 /// Most objects that a message names beside the first one that was not applied.
 const OTHERS_MAX: usize = 10;
-/// How long a module waits before its status says for what. Most wait a few seconds, and more writes and reads would
-/// only delay them.
-const WAIT_DETAILS_AFTER: SignedDuration = SignedDuration::from_secs(10);
-
-/// Whether a module has waited so long that its status says for what.
-pub(super) fn explains_wait(manifest: &Manifest, now: Timestamp) -> bool {
-    let last = manifest.status.as_ref().and_then(|status| status.last_operation.as_ref());
-    let since = last.filter(|last| last.operation == status::WAITING_FOR_RESOURCES);
-    let since = since.and_then(|last| last.last_update_time.as_ref());
-    since.is_some_and(|since| WAIT_DETAILS_AFTER <= now.duration_since(since.0))
-}
-
-/// What a module waits for: the first of its workloads that are not ready, what it lacks, and how many there are.
-/// `lack` is what the pods of this one say.
-pub(super) fn wait_fact(health: &WorkloadsHealth, lack: Option<String>) -> WaitFact {
-    let Some(first) = health.waiting.first() else { return WaitFact::Nothing };
-    let lack = lack.unwrap_or_else(|| first.message.clone());
-    WaitFact::For(format!("{}{}: {lack}", first.name, more(health.waiting.len())))
-}
-
-/// The workloads that determine the health of a module: its manager if the module has what `spec.manager` names,
-/// otherwise all workloads. Lifecycle Manager does not use `spec.manager` for the state, so a module with a wrong one
-/// gets ready.
-pub(super) fn workloads(manifest: &Manifest, objects: &SharedObjects) -> Vec<(Gvk, Key)> {
-    let those = |is: &dyn Fn(&ObjectId) -> bool| -> Vec<(Gvk, Key)> {
-        let found = objects.objects.iter().filter(|object| is(&object.id));
-        found.map(|object| (object.gvk.clone(), Key::new(&object.id.namespace, &object.id.name))).collect()
-    };
-    let manager = manifest.spec.manager.as_ref();
-    let named = manager.map(|manager| those(&|id| render::is_manager(manager, id))).unwrap_or_default();
-    if named.is_empty() { those(&is_workload) } else { named }
-}
-
-/// The name of a workload in messages, and its health.
-pub(super) fn workload_health(gvk: &Gvk, key: &Key, workload: Workload<'_>) -> (String, Health) {
-    let name = format!("{} {key}", gvk.kind);
-    let health = match workload {
-        Workload::NotServed => Health::processing(format!("{gvk} is not served yet")),
-        Workload::Absent => Health::processing(format!("{name} does not exist yet")),
-        Workload::Live(object, pods) => health::of_object_with_pods(object.value(), pods),
-    };
-    (name, health)
-}
-
-/// A workload that is not ready.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct WaitingWorkload {
-    /// Kind and name.
-    pub(super) name: String,
-    /// Why it is not ready, according to itself.
-    pub(super) message: String,
-    /// Its namespace, and what selects its pods, if it has some.
-    pub(super) pods: Option<(String, String)>,
-    /// What keeps it from making pods, if it says so.
-    pub(super) lack: Option<String>,
-}
-
-/// The health of the workloads of a module.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct WorkloadsHealth {
-    /// The worst of them.
-    pub(super) worst: Health,
-    /// Those that are in progress, in the order of apply.
-    pub(super) waiting: Vec<WaitingWorkload>,
-}
-
-/// A workload that is in progress, with what is known of it; none if it is not in progress.
-pub(super) fn waiting_workload(
-    name: &str,
-    namespace: &str,
-    health: &Health,
-    live: Option<&Object>,
-) -> Option<WaitingWorkload> {
-    let object = live.map(Object::value);
-    (health.state == State::Processing).then(|| WaitingWorkload {
-        name: name.to_owned(),
-        message: health.message.clone(),
-        pods: object.and_then(health::selector_of_pods).map(|selector| (namespace.to_owned(), selector)),
-        lack: object.and_then(health::lack_of_workload),
-    })
-}
-
 /// The status after a pass. `recorded` is the Manifest with the inventory that was written before the apply.
 pub(super) fn ending_facts(
     recorded: &Manifest,
@@ -703,6 +625,19 @@ pub(super) fn keeping_facts(recorded: &Manifest, outcome: ManifestOutcome, appli
 pub(super) fn status_change(manifest: &Manifest, facts: &ManifestFacts, now: Timestamp) -> Option<ManifestStatus> {
     let next = status::manifest(manifest, facts, now);
     (manifest.status.as_ref() != Some(&next)).then_some(next)
+}
+
+/// The results of a prune.
+///
+/// # Errors
+///
+/// The first error that concerns the runtime as a whole.
+pub(super) fn of_single_objects(results: Vec<Pruned>) -> Result<Vec<Pruned>, Error> {
+    let of_single = |Pruned { id, result }: Pruned| match result {
+        Err(error) if concerns_all(&error) => Err(error),
+        Err(_) | Ok(_) => Ok(Pruned { id, result }),
+    };
+    results.into_iter().map(of_single).collect()
 }
 
 /// The note about objects that are no longer part of the module but stay.
@@ -810,8 +745,13 @@ pub(super) fn more(count: usize) -> String {
     if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() }
 }
 
-fn is_workload(id: &ObjectId) -> bool {
-    &*id.group == "apps" && matches!(&*id.kind, "Deployment" | "StatefulSet" | "DaemonSet")
+// === impl NotRead ===
+
+impl NotRead {
+    /// The source in git is invalid, or its mirror lacks the objects: no one reads them beside the passes.
+    pub(super) fn failed(error: &impl fmt::Display) -> NotRead {
+        NotRead::Failed { message: error.to_string(), is_retried: false, is_away: false }
+    }
 }
 
 // === impl FoundResource ===

@@ -86,6 +86,16 @@ pub(super) fn is_of_same_module(one: &Manifest, other: &Manifest) -> bool {
     of_one.1.is_some() && of_one.2.is_some() && of_one == of(other)
 }
 
+/// The unrecorded objects to look up in the runtime, where `held` are those that other Manifests of the runtime have.
+/// Not among them are objects that stay with one of these, and those without another owner that may be adopted.
+pub(super) fn to_look_up<'a>(unrecorded: &[&'a SharedObject], held: &Conflicts) -> Vec<&'a SharedObject> {
+    let is_looked_up = |object: &&SharedObject| match held.get(&object.id) {
+        None => !object.adopt,
+        Some(owner) => owner.is_leaving(),
+    };
+    unrecorded.iter().copied().filter(is_looked_up).collect()
+}
+
 /// Whether a Manifest deletes nothing, whatever its module contains: its objects become the user's, or a user has
 /// paused it.
 fn keeps_all(manifest: &Manifest) -> bool {
@@ -153,9 +163,21 @@ impl Ownership<'_> {
         })
     }
 
+    /// The objects that have another owner, and those that exist and that no other Manifest of the runtime has. `held`
+    /// are those that other Manifests of the runtime have, and `found` those that were looked up and exist.
+    pub(super) fn settle(
+        &self,
+        mut held: Conflicts,
+        mut found: BTreeMap<ObjectId, Metadata>,
+    ) -> (Conflicts, BTreeMap<ObjectId, Metadata>) {
+        self.settle_siblings(&mut held, &mut found);
+        held.extend(self.held_by_others(found.clone()));
+        (held, found)
+    }
+
     /// Takes those of `found` out that another Manifest of the runtime has. One of them that its module no longer
     /// contains may stay with it, for example by an annotation.
-    pub(super) fn settle_siblings(&self, conflicts: &mut Conflicts, found: &mut BTreeMap<ObjectId, Metadata>) {
+    fn settle_siblings(&self, conflicts: &mut Conflicts, found: &mut BTreeMap<ObjectId, Metadata>) {
         for (id, owner) in conflicts {
             let Some(metadata) = found.remove(id) else { continue };
             if let Owner::Leaving(manifest) = owner
@@ -180,7 +202,7 @@ impl Ownership<'_> {
     }
 
     /// The unrecorded objects that exist in the runtime and have another owner.
-    pub(super) fn held_by_others(&self, found: BTreeMap<ObjectId, Metadata>) -> Conflicts {
+    fn held_by_others(&self, found: BTreeMap<ObjectId, Metadata>) -> Conflicts {
         found
             .into_iter()
             .filter(|(_, metadata)| !self.was_unmanaged(metadata))

@@ -125,7 +125,7 @@ async fn find(target: &ApplyTarget<'_>, owner: &Key, object: &SharedObject) -> R
 /// Deletes the live object, if it is ours and was not replaced since it was read. Returns whether it is gone or going.
 async fn delete(target: &ApplyTarget<'_>, manifest: &Manifest, refusal: &Refusal) -> Result<bool, Error> {
     let Refusal { kind, live, .. } = refusal;
-    let exists = |key: &Key| enact::exists_elsewhere(target, manifest, key);
+    let exists = |key: &Key| target.exists_elsewhere(manifest, key);
     let ownership = Ownership { manifest, siblings: target.manifests, exists: &exists };
     let Some(metadata) = target.cluster.get_metadata(kind, &Key::new(live.namespace(), live.name())).await? else {
         return Ok(true);

@@ -20,14 +20,14 @@ use tidegate_core::{
     status::{ManifestFacts, WaitFact},
 };
 
-use super::{ApplyTarget, KnownManifest, ManifestReport, Purpose, enact, enact::ReadObjects, ownership, recorded};
+use super::{ApplyTarget, KnownManifest, ManifestReport, Purpose, decide::NotRead, enact, ownership, read, recorded};
 use crate::{controller::finalizers, runtime::objects::concerns_all};
 
 pub(super) mod decide;
 
 use decide::{Ending, ModuleResources, Removal};
 
-/// Removes what a Manifest installed, then its finalizers.
+/// Removes what a Manifest installed, then its finalizers. Fails as a pass over a Manifest does.
 pub(super) async fn reconcile(
     target: &ApplyTarget<'_>,
     manifest: &Arc<Manifest>,
@@ -45,12 +45,20 @@ pub(super) async fn reconcile(
 
 /// Drops all finalizers without requests to the runtime, because it is unreachable for good. As with Lifecycle Manager,
 /// this includes the finalizers of others: they have nothing to wait for either.
+///
+/// # Errors
+///
+/// Errors of the control plane.
 pub(crate) async fn abandon(kcp: &Cluster, cause: &Cause, manifest: &Manifest) -> Result<(), Error> {
     let kind = Kind::namespaced::<Manifest>();
     finalizers::release_all(kcp, cause, &kind, &manifest.metadata).await
 }
 
 /// Deletes a Manifest and drops all finalizers without requests to the runtime.
+///
+/// # Errors
+///
+/// Errors of the control plane.
 pub(crate) async fn end(kcp: &Cluster, cause: &Cause, manifest: &Manifest) -> Result<(), Error> {
     let kind = Kind::namespaced::<Manifest>();
     let id = kind.id(&landscape::key(&manifest.metadata));
@@ -88,9 +96,9 @@ async fn keep(
     known: &mut KnownManifest,
     waiting: String,
 ) -> Result<ManifestReport, Error> {
-    match enact::read_objects(target, manifest).await {
-        ReadObjects::Ready(module) => super::apply(target, manifest, &module, known, Purpose::Keep(waiting)).await,
-        ReadObjects::Pending | ReadObjects::Failed { .. } | ReadObjects::Refused(_) => {
+    match read::objects(target, manifest).await {
+        Ok(module) => super::apply(target, manifest, &module, known, Purpose::Keep(waiting)).await,
+        Err(NotRead::Pending | NotRead::Failed { .. } | NotRead::Refused(_)) => {
             wait(target, manifest, known, decide::resource_facts(manifest, waiting)).await
         }
     }
@@ -214,7 +222,7 @@ pub(super) async fn wait(
     facts: ManifestFacts,
 ) -> Result<ManifestReport, Error> {
     let facts = ManifestFacts { waits_for: known.holding.clone(), ..facts };
-    let manifest = enact::write_status(target, manifest, &facts).await?;
+    let manifest = super::write_status(target, manifest, &facts).await?;
     let (retry, again) = std::mem::take(&mut known.retry).after_removal();
     known.retry = retry;
     Ok(ManifestReport::unchanged(&manifest, Some(again)))
@@ -226,7 +234,7 @@ async fn drop_finalizers(target: &ApplyTarget<'_>, manifest: &Arc<Manifest>) -> 
     match decide::finalizer_facts(&foreign) {
         None => Ok(ManifestReport::unchanged(&Arc::new(decide::released(manifest)), None)),
         Some(facts) => {
-            let manifest = enact::write_status(target, manifest, &facts).await?;
+            let manifest = super::write_status(target, manifest, &facts).await?;
             Ok(ManifestReport::unchanged(&manifest, Some(decide::finalizer_check())))
         }
     }

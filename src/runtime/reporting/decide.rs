@@ -55,7 +55,7 @@ pub(super) struct Missing {
 
 /// How far a pass over the objects is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum ApplyStage {
     /// The webhook configuration is due.
     Webhooks,
     /// The runtime's own objects are due.
@@ -240,16 +240,16 @@ pub(super) fn tampering_note(checks: bool, is_recorded: bool, shared: &Applied) 
 
 /// What to apply at a stage; none at the end, and after a stage with failures. `is_installed` is whether reporting was
 /// installed before.
-pub(super) fn next(stage: Stage, is_installed: bool, shared: &Applied, failed: &[Failed]) -> Option<ApplyStep> {
+pub(super) fn next(stage: ApplyStage, is_installed: bool, shared: &Applied, failed: &[Failed]) -> Option<ApplyStep> {
     if !failed.is_empty() {
         return None;
     }
     match stage {
-        Stage::Webhooks if is_installed => Some(ApplyStep::Shared(missing_of(shared, WEBHOOKS))),
-        Stage::Webhooks => Some(ApplyStep::Shared(Vec::new())),
-        Stage::Own => Some(ApplyStep::Own),
-        Stage::Rest => Some(ApplyStep::Shared(shared.missing())),
-        Stage::End => None,
+        ApplyStage::Webhooks if is_installed => Some(ApplyStep::Shared(missing_of(shared, WEBHOOKS))),
+        ApplyStage::Webhooks => Some(ApplyStep::Shared(Vec::new())),
+        ApplyStage::Own => Some(ApplyStep::Own),
+        ApplyStage::Rest => Some(ApplyStep::Shared(shared.missing())),
+        ApplyStage::End => None,
     }
 }
 
@@ -360,15 +360,15 @@ pub(super) fn secret_key() -> Key {
     Key::new(SKR_NAMESPACE, SKR_WEBHOOK_SECRET)
 }
 
-// === impl Stage ===
+// === impl ApplyStage ===
 
-impl Stage {
+impl ApplyStage {
     /// The stage after this one.
-    pub(super) fn after(self) -> Stage {
+    pub(super) fn after(self) -> ApplyStage {
         match self {
-            Stage::Webhooks => Stage::Own,
-            Stage::Own => Stage::Rest,
-            Stage::Rest | Stage::End => Stage::End,
+            ApplyStage::Webhooks => ApplyStage::Own,
+            ApplyStage::Own => ApplyStage::Rest,
+            ApplyStage::Rest | ApplyStage::End => ApplyStage::End,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How often the objects of a runtime are checked, and what the status says of its agent. Pure.
 //!
-//! While probes go the whole way from the runtime's API server through the agent to this process, every change is
+//! While probes go the whole path from the runtime's API server through the agent to this process, every change is
 //! reported. Then a check of all objects every six hours is a safety net. Nothing reports changes of webhook
 //! configurations, because an API server calls no webhook for them. So Tidegate lists their metadata every ten minutes,
 //! and checks all objects if they have changed. Without such a proof, each resync checks all objects.
@@ -18,7 +18,7 @@ use tidegate_core::{
 use tokio::time::Instant;
 
 use super::readiness::AgentState;
-use crate::runtime::{contacts::Way, objects::LiveObjects};
+use crate::runtime::{contacts::WatchState, objects::LiveObjects};
 
 /// How often all objects are checked if the agent reports changes.
 const CHECK: Duration = Duration::from_secs(6 * 3600);
@@ -95,9 +95,9 @@ impl Rhythm {
     }
 }
 
-/// The status of the agent. `way` is the way to an agent of Tidegate that runs.
-pub(super) fn fact_of(found: &AgentState, way: Option<Way>) -> WatchFact {
-    match (found, way) {
+/// The status of the agent. `state` is that of an agent of Tidegate that runs.
+pub(super) fn fact_of(found: &AgentState, state: Option<WatchState>) -> WatchFact {
+    match (found, state) {
         (AgentState::Starting(message) | AgentState::Broken(message), _) => {
             fact(Status::False, reason::NOT_READY, message)
         }
@@ -105,20 +105,20 @@ pub(super) fn fact_of(found: &AgentState, way: Option<Way>) -> WatchFact {
             let message = "the agent runs; this kind of agent connects only when an object changes";
             fact(Status::True, reason::INSTALLED, message)
         }
-        (AgentState::Ready, Some(way)) => {
-            let status = match way {
-                Way::Awaited | Way::Unproven => Status::Unknown,
-                Way::Heard => Status::True,
-                Way::Silent | Way::Deaf | Way::Refused => Status::False,
+        (AgentState::Ready, Some(state)) => {
+            let status = match state {
+                WatchState::Awaited | WatchState::Unproven => Status::Unknown,
+                WatchState::Heard => Status::True,
+                WatchState::Silent | WatchState::Deaf | WatchState::Refused => Status::False,
             };
-            fact(status, way.reason(), way.message())
+            fact(status, state.reason(), state.message())
         }
     }
 }
 
-/// The way that the last status reports.
-pub(super) fn former(said: &[Condition]) -> Option<Way> {
-    conditions::find(said, conditions::WATCH).and_then(|found| Way::of_reason(&found.reason))
+/// The state that the last status reports.
+pub(super) fn former(said: &[Condition]) -> Option<WatchState> {
+    conditions::find(said, conditions::WATCH).and_then(|found| WatchState::of_reason(&found.reason))
 }
 
 fn fact(status: Status, reason: &'static str, message: &str) -> WatchFact {

@@ -11,7 +11,7 @@ use tidegate_core::{
         names::{KCP_NAMESPACE, annotation},
     },
     definition::{self, Cache, Definition, Definitions, KcpLandscapes, Options},
-    diagnostic::{Diagnostic, Diagnostics, Place},
+    diagnostic::{Diagnostic, Diagnostics, FilePosition},
     intake::{self, Declared, Id, SourceFile, Terms, status::Withheld},
     landscape::{self, Landscape, SourceName},
     name::Key,
@@ -145,7 +145,7 @@ impl Parse {
         }
     }
 
-    fn declared(&self, id: &Id, definition: &Definition, broken: &BTreeMap<Id, Place>) -> Declared {
+    fn declared(&self, id: &Id, definition: &Definition, broken: &BTreeMap<Id, FilePosition>) -> Declared {
         let before = self.before.as_ref().and_then(|before| {
             let found = before.definitions.good.get(id)?;
             let same = found.digest == definition.digest

@@ -9,7 +9,7 @@ use std::{
 
 use jiff::Timestamp;
 use tidegate_core::{name::Key, object::Digest, push::Host};
-use tidegate_process::places;
+use tidegate_process::port_connections;
 use tokio::time::Instant;
 
 /// What is remembered of deliveries.
@@ -68,12 +68,12 @@ const STORM_GAP: Duration = Duration::from_secs(10);
 impl State {
     /// Whether an address may send a delivery.
     pub(super) fn admits(&mut self, address: IpAddr, now: Instant) -> bool {
-        self.addresses.get(&places::peer(address)).is_none_or(|bucket| bucket.has_token(REFUSED_MAX, now))
+        self.addresses.get(&port_connections::peer(address)).is_none_or(|bucket| bucket.has_token(REFUSED_MAX, now))
     }
 
     /// Records that a delivery of an address was refused.
     pub(super) fn refused(&mut self, address: IpAddr, now: Instant) {
-        let address = places::peer(address);
+        let address = port_connections::peer(address);
         if ADDRESSES_MAX <= self.addresses.len() && !self.addresses.contains_key(&address) {
             self.addresses.retain(|_, bucket| now < bucket.full);
             // More addresses than that at once: the one that has waited longest is forgotten.

@@ -1,4 +1,4 @@
-//! Mandatory modules, as rows of the conformance tables: the daemon on real servers.
+//! Mandatory modules, as rows of the conformance tables.
 
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -15,8 +15,23 @@ use crate::{
         artifact::{Artifact, Schema},
         server::Server,
     },
-    stage::{self, QUIET, Stage, read},
+    stage::{self, QUIET, Stage, read, scenarios},
 };
+
+scenarios! {
+    row_44_a_mandatory_module_is_not_downgraded,
+    row_69_a_release_that_turns_reinstalls_nothing,
+    row_69_one_bad_template_stops_its_own_module_only,
+    row_70_a_definition_of_releases_that_goes_removes_nothing,
+    row_70_a_kyma_without_access_does_not_hold_the_deletion,
+    ;
+    on real servers:
+    e13_a_mandatory_module_comes_changes_and_goes_without_an_entry,
+    e14_the_metrics_follow_mandatory_modules,
+    i13_every_kyma_gets_a_manifest_unless_it_is_skipped,
+    i14_a_deleted_release_waits_until_its_manifests_are_gone,
+    row_69_a_manifest_of_lifecycle_manager_is_taken_up,
+}
 
 /// A ModuleReleaseMeta of a mandatory module, with annotations.
 fn mandatory(module: &str, version: &str, annotations: &str) -> String {
@@ -46,7 +61,7 @@ async fn running(kymas: &[&[&str]], mut files: Vec<(String, String)>, more: &[&s
         files.push((format!("kymas/{name}.yaml"), stage::kyma(name, modules)));
     }
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
-    let stage = Stage::real(kymas.len(), Extent::Controllers, &files, more).await;
+    let stage = Stage::with(kymas.len(), Extent::Controllers, &files, more).await;
     stage.start();
     stage
 }
@@ -115,7 +130,6 @@ async fn metrics(stage: &Stage) -> String {
 
 /// E13, #69, #70: installed without an entry, not in status or catalog, no channel label; the skip label of its
 /// Manifest stops healing; a new version reaches it; without its ModuleReleaseMeta, all of it goes.
-#[tokio::test(flavor = "multi_thread")]
 async fn e13_a_mandatory_module_comes_changes_and_goes_without_an_entry() {
     let mut files = cache(mandatory("cache", "1.0.0", ""));
     files.extend(stage::module("mailer", "2.0.0", "mail"));
@@ -175,7 +189,6 @@ async fn e13_a_mandatory_module_comes_changes_and_goes_without_an_entry() {
 }
 
 /// E14: the metrics count mandatory modules, and follow the state of each.
-#[tokio::test(flavor = "multi_thread")]
 async fn e14_the_metrics_follow_mandatory_modules() {
     let stage = running(&[&[]], cache(mandatory("cache", "1.0.0", "")), &[]).await;
     manifest(&stage, "cache", "it is ready", is_ready).await;
@@ -218,7 +231,6 @@ async fn e14_the_metrics_follow_mandatory_modules() {
 
 /// I13: the Manifest has the Kyma as its owner, the status lists no module, and a skipped Kyma gets nothing until the
 /// label goes.
-#[tokio::test(flavor = "multi_thread")]
 async fn i13_every_kyma_gets_a_manifest_unless_it_is_skipped() {
     let mut files = cache(mandatory("cache", "1.0.0", ""));
     let skipped = stage::kyma("two", &[]).replace(
@@ -228,7 +240,7 @@ async fn i13_every_kyma_gets_a_manifest_unless_it_is_skipped() {
     files.push(("kymas/two.yaml".to_owned(), skipped));
     files.push(("kymas/one.yaml".to_owned(), stage::kyma("one", &[])));
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
-    let stage = Stage::real(2, Extent::Controllers, &files, &[]).await;
+    let stage = Stage::with(2, Extent::Controllers, &files, &[]).await;
     stage.start();
     let found = manifest(&stage, "cache", "it is ready", is_ready).await;
     let kyma = read(&stage.kcp, "Kyma", "kcp-system", "one").await.unwrap();
@@ -249,7 +261,6 @@ async fn i13_every_kyma_gets_a_manifest_unless_it_is_skipped() {
 }
 
 /// I14, #70: the finalizer, the deletion of the Manifests, and the removal of the finalizer.
-#[tokio::test(flavor = "multi_thread")]
 async fn i14_a_deleted_release_waits_until_its_manifests_are_gone() {
     let stage = running(&[&[]], cache(mandatory("cache", "1.0.0", "")), &[]).await;
     manifest(&stage, "cache", "it is ready", is_ready).await;
@@ -279,7 +290,6 @@ async fn i14_a_deleted_release_waits_until_its_manifests_are_gone() {
 
 /// #28, #70: a runtime without an access Secret does not hold the deletion: its Manifest ends, and its objects stay.
 /// With a Secret, the module is taken up again if there is one.
-#[tokio::test(flavor = "multi_thread")]
 async fn row_70_a_kyma_without_access_does_not_hold_the_deletion() {
     let stage = running(&[&[]], cache(mandatory("cache", "1.0.0", "")), &[]).await;
     manifest(&stage, "cache", "it is ready", is_ready).await;
@@ -304,7 +314,6 @@ async fn row_70_a_kyma_without_access_does_not_hold_the_deletion() {
 }
 
 /// #44: no lower version of a mandatory module, unless a definition allows it.
-#[tokio::test(flavor = "multi_thread")]
 async fn row_44_a_mandatory_module_is_not_downgraded() {
     let stage = running(&[&[]], cache(mandatory("cache", "1.1.0", "")), &[]).await;
     text_is(&stage, "cache", "two").await;
@@ -320,7 +329,6 @@ async fn row_44_a_mandatory_module_is_not_downgraded() {
 }
 
 /// #69: a template that is not there stops its own module only, and the Kyma stays Ready.
-#[tokio::test(flavor = "multi_thread")]
 async fn row_69_one_bad_template_stops_its_own_module_only() {
     let stage = running(&[&[]], cache(mandatory("cache", "1.0.0", "")), &[]).await;
     let bad = json!({
@@ -344,7 +352,6 @@ async fn row_69_one_bad_template_stops_its_own_module_only() {
 }
 
 /// #69: from channels to mandatory and back, nothing is reinstalled; who does not select the module loses it then.
-#[tokio::test(flavor = "multi_thread")]
 async fn row_69_a_release_that_turns_reinstalls_nothing() {
     let channels = || stage::release("cache", &[("regular", "1.0.0")]);
     let stage = running(&[&["cache"], &[]], cache(channels()), &[]).await;
@@ -383,7 +390,6 @@ async fn row_69_a_release_that_turns_reinstalls_nothing() {
 }
 
 /// #69: what Lifecycle Manager installed is taken up without a write; its labels go when the release gets channels.
-#[tokio::test(flavor = "multi_thread")]
 async fn row_69_a_manifest_of_lifecycle_manager_is_taken_up() {
     let stage = running(&[&["cache"]], cache(mandatory("cache", "1.0.0", "")), &[]).await;
     let ours = manifest(&stage, "cache", "it is ready", is_ready).await;
@@ -457,7 +463,6 @@ async fn row_69_a_mandatory_module_comes_from_a_registry() {
 }
 
 /// #70: a definition that is deleted together with its CustomResourceDefinition removes nothing from runtimes.
-#[tokio::test(flavor = "multi_thread")]
 async fn row_70_a_definition_of_releases_that_goes_removes_nothing() {
     let stage = running(&[&[]], cache(mandatory("cache", "1.0.0", "")), &[]).await;
     manifest(&stage, "cache", "it is ready", is_ready).await;

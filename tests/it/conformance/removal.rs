@@ -12,6 +12,10 @@ use crate::{
 };
 
 scenarios! {
+    row_15_finalizers_of_a_kyma_are_those_of_upstream_and_the_legacy_one_is_stripped,
+    row_31_a_kyma_is_removed_in_the_order_of_upstream,
+    row_62_the_default_resource_is_created_once_and_a_new_policy_counts,
+    row_63_with_ignore_a_custom_resource_of_a_user_holds_the_removal,
     row_65_a_module_that_is_released_and_dropped_between_two_passes_leaves_its_objects,
     row_68_an_orphan_stays_and_says_so,
     ;
@@ -24,10 +28,6 @@ scenarios! {
     e22_a_module_without_a_default_resource_becomes_unmanaged_and_managed_again,
     e29_without_its_secret_a_kyma_ends_despite_the_finalizers_of_others,
     e37_without_rights_manifests_are_in_error_until_access_is_back,
-    row_15_finalizers_of_a_kyma_are_those_of_upstream_and_the_legacy_one_is_stripped,
-    row_31_a_kyma_is_removed_in_the_order_of_upstream,
-    row_62_the_default_resource_is_created_once_and_a_new_policy_counts,
-    row_63_with_ignore_a_custom_resource_of_a_user_holds_the_removal,
 }
 
 const KYMA: &str = "operator.kyma-project.io/v1beta2";

@@ -9,9 +9,14 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use futures::{
+    StreamExt as _,
+    future::ready,
+    stream::{self, BoxStream},
+};
 use kube::{
     Api, Client,
-    api::{DynamicObject, ListParams, Patch, PatchParams},
+    api::{DynamicObject, ListParams, Patch, PatchParams, WatchParams},
 };
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
@@ -19,8 +24,10 @@ use tokio::task::JoinHandle;
 
 use crate::harness;
 
-/// How often it looks for work.
+/// How long it waits after a change before it looks for work, and between tries to issue what it cannot issue yet.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How many changes it takes at once.
+const CHANGES_MAX: usize = 1_000;
 
 /// cert-manager in a task. It ends with this value.
 pub(super) struct CertManager {
@@ -75,13 +82,19 @@ impl CertManager {
             let secrets = harness::api_of(&client, &of("v1", "Secret")).await.unwrap();
             let cluster = Cluster { client, namespace: namespace.clone(), issuers, secrets };
             loop {
-                for certificate in certificates.list(&ListParams::default()).await.unwrap().items {
-                    let certificate = serde_json::to_value(certificate).unwrap();
-                    if !cluster.is_done(&certificate).await && !cluster.issue(&certificates, &certificate).await {
-                        counted.fetch_add(1, Ordering::Relaxed);
+                // It looks only after a change: most of the time of a test, there is none.
+                let mut changes = cluster.changes(&certificates).await.ready_chunks(CHANGES_MAX);
+                loop {
+                    let failures = cluster.issue_all(&certificates).await;
+                    counted.fetch_add(failures, Ordering::Relaxed);
+                    if failures == 0 {
+                        let heard = changes.next().await.unwrap_or_default();
+                        if heard.is_empty() || heard.contains(&false) {
+                            break;
+                        }
                     }
+                    tokio::time::sleep(PAUSE).await;
                 }
-                tokio::time::sleep(PAUSE).await;
             }
         });
         CertManager { task, failures }
@@ -107,6 +120,28 @@ struct Cluster {
 }
 
 impl Cluster {
+    /// `true` for each change of a Certificate or Secret, and `false` once a watch ends.
+    async fn changes(&self, certificates: &Api<DynamicObject>) -> BoxStream<'static, bool> {
+        let mut watches = Vec::new();
+        for api in [certificates, &self.secrets] {
+            let events = api.watch(&WatchParams::default(), "0").await.unwrap();
+            watches.push(events.map(|event| event.is_ok()).chain(stream::once(ready(false))).boxed());
+        }
+        stream::select_all(watches).boxed()
+    }
+
+    /// Issues all Certificates that need it. Returns how many could not be issued.
+    async fn issue_all(&self, certificates: &Api<DynamicObject>) -> usize {
+        let mut failures = 0;
+        for certificate in certificates.list(&ListParams::default()).await.unwrap().items {
+            let certificate = serde_json::to_value(certificate).unwrap();
+            if !self.is_done(&certificate).await && !self.issue(certificates, &certificate).await {
+                failures += 1;
+            }
+        }
+        failures
+    }
+
     async fn secret(&self, name: &str) -> Option<Value> {
         self.secrets.get_opt(name).await.unwrap().map(|found| serde_json::to_value(found).unwrap())
     }

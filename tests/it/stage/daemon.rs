@@ -1,6 +1,10 @@
 //! The daemon of a stage: a process, or, where the clock is paused, tasks of the test's own thread.
 
-use std::{path::Path, time::Instant};
+use std::{
+    io::{Read as _, Seek as _, SeekFrom},
+    path::Path,
+    time::Instant,
+};
 
 use clap::Parser;
 use tidegate::internals::{
@@ -123,9 +127,20 @@ async fn load(config: Config, network: &Network) -> anyhow::Result<tidegate::int
     }
 }
 
-/// The end of a log, for the message of a test that fails.
-pub(super) fn tail(log: &Path) -> String {
-    let text = std::fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(12)..].join("\n")
+/// The end of a log, for the message of a test that fails: some of the last lines. Tests ask for it each time that they
+/// look for something, so it does not read the whole file.
+pub(super) fn tail(log: &Path, lines: usize) -> String {
+    const BYTES_MAX: u64 = 64 << 10;
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = std::fs::File::open(log)?;
+        let begin = file.metadata()?.len().saturating_sub(BYTES_MAX);
+        file.seek(SeekFrom::Start(begin))?;
+        let mut end = Vec::new();
+        file.read_to_end(&mut end)?;
+        Ok(end)
+    };
+    let end = read().unwrap_or_default();
+    let text = String::from_utf8_lossy(&end);
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
 }

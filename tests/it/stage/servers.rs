@@ -264,7 +264,7 @@ impl Server {
     /// Where its records stand now.
     pub(crate) fn mark(&self) -> u64 {
         match self {
-            Server::Simulated(server) => server.served.server().kept_requests(0).len() as u64,
+            Server::Simulated(server) => server.served.server().kept_request_count() as u64,
             Server::Real(_) => self.real().audit().expect("audited").mark(),
         }
     }

@@ -18,6 +18,8 @@ use crate::{
 };
 
 scenarios! {
+    a_module_that_leaves_more_kymas_than_the_limit_stays_until_the_commit_is_confirmed,
+    custom_resources_of_users_keep_their_definition_and_the_message_names_the_first,
     objects_that_leave_a_version_in_more_runtimes_than_the_limit_stay_until_the_commit_is_confirmed,
 }
 
@@ -29,17 +31,23 @@ async fn delete(stage: &Stage, object: &Value) {
     api.delete(name, &DeleteParams::default()).await.expect("a delete");
 }
 
-/// `docs/uninstall.md`, step by step, where the program was applied with kustomize.
+/// `docs/uninstall.md`, step by step, where the program was applied with kustomize. On real servers, because a step
+/// deletes definitions that have custom resources.
 #[tokio::test(flavor = "multi_thread")]
 async fn leaving_in_order_changes_nothing_in_a_runtime() {
     let roles = deploy::objects("setup").into_iter().filter(|object| object["kind"] == "ClusterRole").collect();
-    leave(deploy::objects("base"), roles).await;
+    let files = files_to_leave();
+    let stage = Stage::real(1, Extent::Controllers, &borrowed(&files), &[]).await;
+    leave(&stage, deploy::objects("base"), roles).await;
 }
 
 /// The same where Helm has installed it.
 #[tokio::test(flavor = "multi_thread")]
 async fn leaving_in_order_changes_nothing_in_a_runtime_where_helm_has_installed_the_program() {
-    leave(chart::uninstalled(chart::CHART).await, chart::uninstalled(chart::CRDS).await).await;
+    let (program, roles) = (chart::uninstalled(chart::CHART).await, chart::uninstalled(chart::CRDS).await);
+    let files = files_to_leave();
+    let stage = Stage::new(1, &borrowed(&files)).await;
+    leave(&stage, program, roles).await;
 }
 
 /// The definitions that the page deletes by their names, because Helm keeps them.
@@ -75,17 +83,24 @@ async fn ours(stage: &Stage) -> Vec<String> {
     found
 }
 
-/// Leaves in the order of the page. `program` and `roles` are what its steps 3 and 4 delete.
-async fn leave(program: Vec<Value>, roles: Vec<Value>) {
+/// A landscape with a Watcher.
+fn files_to_leave() -> Vec<(String, String)> {
     let mut files = stage::files(1);
     files.push(("watcher.yaml".to_owned(), stage::WATCHER.to_owned()));
-    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
-    // Only a real API server deletes custom resources with their definition.
-    let stage = Stage::real(1, Extent::Controllers, &files, &[]).await;
+    files
+}
+
+/// Borrows what a stage takes.
+fn borrowed(files: &[(String, String)]) -> Vec<(&str, String)> {
+    files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect()
+}
+
+/// Leaves in the order of the page. `program` and `roles` are what its steps 3 and 4 delete.
+async fn leave(stage: &Stage, program: Vec<Value>, roles: Vec<Value>) {
     for object in program.iter().chain(&roles) {
         apply(&stage.kcp, object).await;
     }
-    assert!(ours(&stage).await.len() > roles.len(), "its account has rights");
+    assert!(ours(stage).await.len() > roles.len(), "its account has rights");
     stage.start();
     stage.kyma_in("one", "Ready").await;
     stage.rests().await;
@@ -94,7 +109,7 @@ async fn leave(program: Vec<Value>, roles: Vec<Value>) {
     let named = |kind: &str, api_version: &str, name: &str| json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": "kcp-system"}});
     let landscape = named("GitSource", "tidegate.dev/v1alpha1", "landscape");
     let source = read(&stage.kcp, "GitSource", "kcp-system", "landscape").await.expect("it is there");
-    delete(&stage, &landscape).await;
+    delete(stage, &landscape).await;
     stage.until_gone(&stage.kcp, "GitSource", "kcp-system", "landscape").await;
     // No runtime is in error, and the way back needs nothing but the same GitSource.
     let kyma = stage.kyma_in("one", "Warning").await;
@@ -108,12 +123,12 @@ async fn leave(program: Vec<Value>, roles: Vec<Value>) {
     let still = read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await.expect("it stays");
     assert_eq!(still["metadata"]["resourceVersion"], installed["metadata"]["resourceVersion"]);
 
-    delete(&stage, &landscape).await;
+    delete(stage, &landscape).await;
     stage.until_gone(&stage.kcp, "GitSource", "kcp-system", "landscape").await;
-    delete(&stage, &named("Watcher", KYMAS, "watcher")).await;
+    delete(stage, &named("Watcher", KYMAS, "watcher")).await;
     stage.until_gone(&stage.kcp, "Watcher", "kcp-system", "watcher").await;
     for object in &program {
-        delete(&stage, object).await;
+        delete(stage, object).await;
     }
     stage.kill().await;
     let kyma = read(&stage.kcp, "Kyma", "kcp-system", "one").await.expect("it stays");
@@ -129,16 +144,16 @@ async fn leave(program: Vec<Value>, roles: Vec<Value>) {
         }
     }
     for object in &roles {
-        delete(&stage, object).await;
+        delete(stage, object).await;
     }
-    assert_eq!(ours(&stage).await, Vec::<String>::new());
+    assert_eq!(ours(stage).await, Vec::<String>::new());
     let setup = deploy::objects("setup");
     let definitions = setup.iter().filter(|object| object["kind"] == "CustomResourceDefinition");
     let names: BTreeSet<String> =
         definitions.clone().map(|object| object["metadata"]["name"].as_str().expect("a name").to_owned()).collect();
     assert_eq!(definitions_in_the_page(), names);
     for object in definitions {
-        delete(&stage, object).await;
+        delete(stage, object).await;
         let name = object["metadata"]["name"].as_str().expect("a name");
         stage.until_gone(&stage.kcp, "CustomResourceDefinition", "", name).await;
     }
@@ -227,11 +242,10 @@ fn cache(text: &str) -> String {
 
 /// One commit that drops a module from both Kymas, and changes another module: only the change arrives, also after a
 /// restart, until the commit is reverted or confirmed.
-#[tokio::test(flavor = "multi_thread")]
 async fn a_module_that_leaves_more_kymas_than_the_limit_stays_until_the_commit_is_confirmed() {
     let files = stage::files(2);
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
-    let stage = Stage::real(2, Extent::Controllers, &files, &[]).await;
+    let stage = Stage::new(2, &files).await;
     patch(&stage, json!({"spec": {"removalLimit": 1}})).await;
     stage.start();
     for name in stage::KYMAS {
@@ -356,15 +370,13 @@ fn deletes(report: &Value) -> Vec<String> {
     differences.filter(|one| one["action"] == "delete").map(line).collect()
 }
 
-/// Only a real API server deletes custom resources with their definition.
-#[tokio::test(flavor = "multi_thread")]
 async fn custom_resources_of_users_keep_their_definition_and_the_message_names_the_first() {
     let mut files = stage::files(1);
     let boxes = "modules/mailer/2.0.0/objects/boxes.yaml";
     // The module allows its deletion.
     files.push((boxes.to_owned(), stage::box_crd("{tidegate.dev/prune: enabled}")));
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
-    let stage = Stage::real(1, Extent::Controllers, &files, &[]).await;
+    let stage = Stage::new(1, &files).await;
     stage.start();
     stage.kyma_in("one", "Ready").await;
     let skr = &stage.skrs[0];

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     api::{self, names},
-    diagnostic::{Diagnostic, Diagnostics, LISTED_IN_FILE_MAX, Place, Severity},
+    diagnostic::{Diagnostic, Diagnostics, FilePosition, LISTED_IN_FILE_MAX, Severity},
     landscape::setup::Resources,
     name::Key,
     object::{DisplayPath, Object, PathPart},
@@ -57,7 +57,7 @@ struct Check<'a> {
 pub(super) fn document(out: &mut Diagnostics, path: &Arc<str>, node: &Node, options: &Options) -> Option<Candidate> {
     let found = kinds::find(node);
     if let Some(diagnostic) = layout::of_document(node, &found) {
-        out.push(diagnostic.at(Place::at(path, node.line, node.column)));
+        out.push(diagnostic.at(FilePosition::at(path, node.line, node.column)));
         return None;
     }
     let is_kustomization = kinds::is_kustomization_name(path) && found == kinds::DocumentKind::Untyped;
@@ -69,9 +69,9 @@ pub(super) fn document(out: &mut Diagnostics, path: &Arc<str>, node: &Node, opti
         let (line, column) = (node.line, node.column);
         if let Some((diagnostic, field)) = kinds::refusal(&found, options.strict) {
             let (line, column) = if field.is_empty() { (line, column) } else { node.position(&[field.into()]) };
-            out.push(diagnostic.at(Place::at(path, line, column)));
+            out.push(diagnostic.at(FilePosition::at(path, line, column)));
         } else if let Some(diagnostic) = no_object(&found, node) {
-            out.push(diagnostic.at(Place::at(path, line, column)));
+            out.push(diagnostic.at(FilePosition::at(path, line, column)));
         }
         return None;
     };
@@ -109,7 +109,7 @@ fn no_object(found: &kinds::DocumentKind, node: &Node) -> Option<Diagnostic> {
 impl Check<'_> {
     fn definition(&mut self, kind: Kind) -> Option<Candidate> {
         let node = self.node;
-        let place = Place::at(self.path, node.line, node.column);
+        let place = FilePosition::at(self.path, node.line, node.column);
         let mut value = node.to_json();
         self.leave_out_server_fields(&mut value);
         let namespace = self.namespace(&mut value);
@@ -164,7 +164,7 @@ impl Check<'_> {
     /// Checks the rules, even of a definition that its schema rejects, to report all mistakes at
     /// once. A mistake that is already reported is not repeated in other words.
     fn rules_beside_errors(&mut self, kind: Kind, value: &Value) {
-        let known: BTreeSet<Place> = self.out.iter().filter_map(|found| found.place.clone()).collect();
+        let known: BTreeSet<FilePosition> = self.out.iter().filter_map(|found| found.place.clone()).collect();
         let before = self.out.len();
         self.rules(kind, value);
         self.effects(kind, value);
@@ -182,22 +182,28 @@ impl Check<'_> {
     }
 
     /// The place of the value at a path.
-    fn at(&self, path: &[PathPart]) -> Place {
+    fn at(&self, path: &[PathPart]) -> FilePosition {
         let (line, column) = self.places.position(path);
-        Place::at(self.path, line, column)
+        FilePosition::at(self.path, line, column)
     }
 
     /// The place of the key at a path.
-    fn at_key(&self, path: &[PathPart]) -> Place {
+    fn at_key(&self, path: &[PathPart]) -> FilePosition {
         let (line, column) = self.places.key_position(path);
-        Place::at(self.path, line, column)
+        FilePosition::at(self.path, line, column)
     }
 
-    fn error(&mut self, place: Place, code: &'static str, message: impl Into<String>, hint: impl Into<String>) {
+    fn error(&mut self, place: FilePosition, code: &'static str, message: impl Into<String>, hint: impl Into<String>) {
         self.out.push(Diagnostic::error(code, message).hint(hint).at(place));
     }
 
-    fn warning(&mut self, place: Place, code: &'static str, message: impl Into<String>, hint: impl Into<String>) {
+    fn warning(
+        &mut self,
+        place: FilePosition,
+        code: &'static str,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
         self.out.push(Diagnostic::warning(code, message).hint(hint).at(place));
     }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{Allow, Definition, Kind, ModuleObjects, ModuleSource, Options, check, code, module};
 use crate::{
     budget::Budget,
-    diagnostic::{Diagnostic, Diagnostics, LISTED_MAX, Place, Severity},
+    diagnostic::{Diagnostic, Diagnostics, FilePosition, LISTED_MAX, Severity},
     kubernetes,
     name::Key,
     revision::Oid,
@@ -75,13 +75,13 @@ pub(super) struct Candidate {
     pub(super) key: Key,
     /// The key that its module fields require, if it differs from `key`.
     pub(super) meant: Option<Key>,
-    pub(super) place: Place,
+    pub(super) place: FilePosition,
     /// The first error and its place, if the document is invalid.
-    pub(super) problem: Option<(Place, String)>,
+    pub(super) problem: Option<(FilePosition, String)>,
     /// The definition, if the document is valid.
     pub(super) definition: Option<Arc<Definition>>,
     /// Annotation `tidegate.dev/module-path` of a ModuleTemplate, and its place.
-    pub(super) module_path: Option<(String, Place)>,
+    pub(super) module_path: Option<(String, FilePosition)>,
     /// Whether a descriptor must be filled in.
     pub(super) needs_descriptor: bool,
     /// `spec.ocmComponentName` of a ModuleReleaseMeta, whether or not the document is valid.
@@ -384,14 +384,15 @@ fn explain(path: &Arc<str>, error: ParseError) -> Diagnostic {
         ParseErrorKind::NotUtf8 => code::NOT_UTF8,
         ParseErrorKind::Tag => code::TAG,
     };
-    let place = Place::at(path, error.line, error.column);
+    let place = FilePosition::at(path, error.line, error.column);
     Diagnostic { hint: error.hint, ..Diagnostic::error(code, error.message).at(place) }
 }
 
 /// Why a file has no content.
 pub(super) fn unreadable(path: &str, content: &Content) -> Option<Diagnostic> {
-    let error =
-        |code, message: String, hint: &str| Some(Diagnostic::error(code, message).hint(hint).at(Place::file(path)));
+    let error = |code, message: String, hint: &str| {
+        Some(Diagnostic::error(code, message).hint(hint).at(FilePosition::file(path)))
+    };
     match content {
         Content::Text(_) => None,
         Content::TooLarge { bytes } => error(

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use super::{code, kinds::DocumentKind};
 use crate::{
-    diagnostic::{Diagnostic, Place},
+    diagnostic::{Diagnostic, FilePosition},
     snapshot::{File, Snapshot, is_below_any},
     yaml::{self, Node},
 };
@@ -69,7 +69,7 @@ pub(super) fn of_charts(charts: &BTreeSet<&str>) -> Vec<Diagnostic> {
                  pipeline can do it, see examples/ci/render-github.yaml",
                 yaml::short(folder)
             ))
-            .at(Place::file(&path))
+            .at(FilePosition::file(&path))
     };
     charts.iter().filter(is_outer).map(diagnostic).collect()
 }

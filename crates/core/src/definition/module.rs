@@ -21,7 +21,7 @@ use crate::{
     budget::Budget,
     component::{Images, Layer},
     content::ContentId,
-    diagnostic::{Diagnostic, Diagnostics, Place, Severity},
+    diagnostic::{Diagnostic, Diagnostics, FilePosition, Severity},
     object::{Object, ObjectId},
     render,
     revision::Oid,
@@ -57,7 +57,7 @@ pub struct SourceObject {
     id: ObjectId,
     json: Box<str>,
     /// Where it begins.
-    pub place: Place,
+    pub place: FilePosition,
 }
 
 /// What a kustomization is about.
@@ -84,7 +84,7 @@ const ROOT_HINT: &str = "write a folder or file relative to the root of the repo
 
 impl SourceObject {
     /// The object that begins at this place.
-    pub(super) fn new(object: &Object, place: Place) -> SourceObject {
+    pub(super) fn new(object: &Object, place: FilePosition) -> SourceObject {
         SourceObject { id: object.id(), json: object.value().to_string().into(), place }
     }
 
@@ -139,7 +139,11 @@ impl ModuleObjects {
 
 /// Resolves the annotation of a ModuleTemplate. Fails with a diagnostic without a place if the path
 /// is invalid, missing, behind a link or submodule, or contains the ModuleTemplate.
-pub(super) fn locate(snapshot: &Snapshot, definition: &Place, written: &str) -> Result<ModuleSource, Diagnostic> {
+pub(super) fn locate(
+    snapshot: &Snapshot,
+    definition: &FilePosition,
+    written: &str,
+) -> Result<ModuleSource, Diagnostic> {
     let annotation = crate::api::names::annotation::MODULE_PATH;
     let shown = yaml::short(written);
     let refuse = |message: String| Err(Diagnostic::error(code::MODULE_PATH, message).hint(ROOT_HINT));
@@ -170,7 +174,7 @@ pub(super) fn locate(snapshot: &Snapshot, definition: &Place, written: &str) -> 
     }
 }
 
-fn missing(snapshot: &Snapshot, definition: &Place, path: &str, shown: &str) -> Diagnostic {
+fn missing(snapshot: &Snapshot, definition: &FilePosition, path: &str, shown: &str) -> Diagnostic {
     let message =
         format!("the module path `{shown}` is not in the repository, or is neither a folder nor a YAML or JSON file");
     let folder = definition.path.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -227,7 +231,7 @@ fn ignored(folder: &str, files: &[(&Arc<str>, &File)], options: &Options) -> Opt
     let path = paths::ignored_below(folder, files.iter().map(|(path, _)| *path), &options.ignore)?;
     let message = format!("`ignore` has no effect on this file: it is below the module path `{}`", yaml::short(folder));
     let hint = "move it out of the module path, or delete it";
-    Some(Diagnostic::warning(code::MODULE_IGNORE, message).hint(hint).at(Place::file(path)))
+    Some(Diagnostic::warning(code::MODULE_IGNORE, message).hint(hint).at(FilePosition::file(path)))
 }
 
 /// The documents of a module that are checked after its CustomResourceDefinitions. A tree takes some ten times the
@@ -321,7 +325,7 @@ pub fn layer_objects(
     let mut found = objects(&mut diagnostics, [(&path, text)].into_iter(), limits, &Budget::default(), |_, _, _| {});
     if found.is_empty() && diagnostics.is_empty() {
         let diagnostic = Diagnostic::error(code::MODULE_EMPTY, "the layer contains no objects");
-        return Err(diagnostic.at(Place::file(RAW_MANIFEST)));
+        return Err(diagnostic.at(FilePosition::file(RAW_MANIFEST)));
     }
     if !images.is_empty() {
         let images = Images::new(images);
@@ -339,7 +343,7 @@ fn objects<'a>(
     mut keep: impl FnMut(&Arc<str>, &[u8], Node),
 ) -> Vec<SourceObject> {
     let mut objects = Vec::new();
-    let mut seen: HashMap<ObjectId, Place> = HashMap::new();
+    let mut seen: HashMap<ObjectId, FilePosition> = HashMap::new();
     for (path, bytes) in files.filter(|(path, _)| is_definition_name(path)) {
         if budget.is_over() {
             break;
@@ -354,7 +358,7 @@ fn objects<'a>(
             if let Ok(node) = &document
                 && let Some(diagnostic) = layout::of_document(node, &DocumentKind::Untyped)
             {
-                diagnostics.push(diagnostic.at(Place::at(path, node.line, node.column)));
+                diagnostics.push(diagnostic.at(FilePosition::at(path, node.line, node.column)));
                 continue;
             }
             let found = document.and_then(|node| Ok((object(path, &node)?, node)));
@@ -421,15 +425,15 @@ pub(super) fn kustomization(path: &Arc<str>, node: &Node, of: Kustomized) -> Opt
          examples/ci/render-github.yaml",
         yaml::short(folder)
     );
-    let place = Place::at(path, entry.key_line, entry.key_column);
+    let place = FilePosition::at(path, entry.key_line, entry.key_column);
     Some(Diagnostic::warning(code::KUSTOMIZATION, message).hint(hint).at(place))
 }
 
 /// The object in a document. Fails with a diagnostic if the document is not a valid module object.
 fn object(path: &Arc<str>, node: &Node) -> Result<SourceObject, Diagnostic> {
-    let at = |(line, column): (u32, u32)| Place::at(path, line, column);
+    let at = |(line, column): (u32, u32)| FilePosition::at(path, line, column);
     let here = at((node.line, node.column));
-    let error = |message: &str, hint: &str, place: Place| {
+    let error = |message: &str, hint: &str, place: FilePosition| {
         Err(Diagnostic::error(code::MODULE_OBJECT, message).hint(hint).at(place))
     };
     match kinds::find(node) {
@@ -483,7 +487,7 @@ fn object(path: &Arc<str>, node: &Node) -> Result<SourceObject, Diagnostic> {
 /// Secret. Fails with the first problem.
 fn check_metadata(path: &Arc<str>, node: &Node) -> Result<(), Diagnostic> {
     let error = |message: String, hint: &str, (line, column): (u32, u32)| {
-        Err(Diagnostic::error(code::MODULE_OBJECT, message).hint(hint).at(Place::at(path, line, column)))
+        Err(Diagnostic::error(code::MODULE_OBJECT, message).hint(hint).at(FilePosition::at(path, line, column)))
     };
     let Some(metadata) = node.get("metadata") else {
         return error("`metadata.name` is missing".to_owned(), "give the object a name", (node.line, node.column));

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{ModuleObjects, code, near};
 use crate::{
     api::names::{KCP_NAMESPACE, SKR_NAMESPACE},
-    diagnostic::{Diagnostic, Place},
+    diagnostic::{Diagnostic, FilePosition},
     yaml,
 };
 
@@ -20,7 +20,7 @@ const KNOWN: [&str; 7] =
 
 /// A warning about each namespace of these modules that looks misspelt, at the first object that names it.
 pub(super) fn misspelt<'m>(modules: impl Iterator<Item = &'m ModuleObjects>) -> Vec<Diagnostic> {
-    let mut named: BTreeMap<&str, (&Place, usize)> = BTreeMap::new();
+    let mut named: BTreeMap<&str, (&FilePosition, usize)> = BTreeMap::new();
     let mut created: BTreeSet<&str> = KNOWN.into();
     for object in modules.flat_map(ModuleObjects::objects) {
         let id = object.id();
@@ -32,7 +32,7 @@ pub(super) fn misspelt<'m>(modules: impl Iterator<Item = &'m ModuleObjects>) -> 
             *count += 1;
         }
     }
-    let warning = |(name, (place, count)): (&str, (&Place, usize))| {
+    let warning = |(name, (place, count)): (&str, (&FilePosition, usize))| {
         let meant = created.iter().find(|meant| is_misspelt(name, meant))?;
         let objects = if count == 1 { "an object".to_owned() } else { format!("{count} objects") };
         let message = format!(

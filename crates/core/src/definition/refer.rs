@@ -24,7 +24,7 @@ use crate::{
         shared::Manager,
     },
     content::ContentId,
-    diagnostic::{Diagnostic, Diagnostics, LISTED_IN_FILE_MAX, Place, Severity},
+    diagnostic::{Diagnostic, Diagnostics, FilePosition, LISTED_IN_FILE_MAX, Severity},
     kubernetes::{Api, Served},
     landscape::setup::Resources,
     name::Key,
@@ -48,7 +48,7 @@ struct Work<'a> {
     /// What is declared, valid or not.
     declared: BTreeMap<(Kind, Key), &'a Candidate>,
     /// Invalid definitions by the name that they should have.
-    meant: BTreeMap<(Kind, Key), Place>,
+    meant: BTreeMap<(Kind, Key), FilePosition>,
     /// Whether some documents could not be read, so that their declarations are unknown.
     is_partial: bool,
     good: BTreeMap<(Kind, Key), Arc<Definition>>,
@@ -84,7 +84,7 @@ pub(super) fn resolve(
     options: &Options,
     cache: &mut Cache,
     candidates: &[&Candidate],
-    sources: &BTreeMap<Place, Result<ModuleSource, Diagnostic>>,
+    sources: &BTreeMap<FilePosition, Result<ModuleSource, Diagnostic>>,
 ) -> Definitions {
     let mut work = Work {
         options,
@@ -153,7 +153,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    fn withhold(&mut self, id: &(Kind, Key), place: &Place, message: String) {
+    fn withhold(&mut self, id: &(Kind, Key), place: &FilePosition, message: String) {
         self.good.remove(id);
         let (kind, key) = id.clone();
         let place = place.clone();
@@ -174,7 +174,7 @@ impl<'a> Work<'a> {
         &mut self,
         snapshot: &Snapshot,
         cache: &mut Cache,
-        sources: &BTreeMap<Place, Result<ModuleSource, Diagnostic>>,
+        sources: &BTreeMap<FilePosition, Result<ModuleSource, Diagnostic>>,
     ) -> Modules {
         let mut modules = Modules::default();
         let templates: Vec<(&(Kind, Key), &&Candidate)> =
@@ -284,7 +284,7 @@ impl<'a> Work<'a> {
         defined: &module::object::Defined<'_>,
     ) {
         let Some(data) = template.object.value().pointer("/spec/data") else { return };
-        let below = |path: Vec<PathPart>| -> Place {
+        let below = |path: Vec<PathPart>| -> FilePosition {
             at(template, &["spec".into(), "data".into()].into_iter().chain(path).collect::<Vec<_>>())
         };
         let mut wrong = module::object::unknown_fields(data);
@@ -304,7 +304,13 @@ impl<'a> Work<'a> {
     }
 
     /// Records an object that the API servers of some runtimes will reject, and warns about it.
-    fn unfit(&mut self, brought: &TemplateObjects, object: &ObjectId, place: &Place, refusing: Vec<Refusing<'_>>) {
+    fn unfit(
+        &mut self,
+        brought: &TemplateObjects,
+        object: &ObjectId,
+        place: &FilePosition,
+        refusing: Vec<Refusing<'_>>,
+    ) {
         for Refusing { module, template, content, message } in refusing {
             let unfit = Unfit {
                 content: brought.objects.content(),
@@ -520,7 +526,7 @@ impl<'a> Work<'a> {
             let message = format!("default resource: {}", module::object::sentence(&violation));
             let hint = violation.hint.as_deref().unwrap_or("check the indentation and the quotes");
             let error = Diagnostic::error(code::KUBERNETES_FIELD, message).hint(yaml::printable(hint));
-            self.diagnostics.push(error.at(Place::at(&template.place.path, line, column)));
+            self.diagnostics.push(error.at(FilePosition::at(&template.place.path, line, column)));
         }
     }
 
@@ -854,9 +860,9 @@ fn is_unreadable(code: &str) -> bool {
     CODES.contains(&code)
 }
 
-fn at(definition: &Definition, path: &[PathPart]) -> Place {
+fn at(definition: &Definition, path: &[PathPart]) -> FilePosition {
     let (line, column) = definition.fields.position(path);
-    Place::at(&definition.place.path, line, column)
+    FilePosition::at(&definition.place.path, line, column)
 }
 
 fn listed(names: &[&str]) -> String {

@@ -17,7 +17,7 @@ use super::{
     module::object::Kinds,
 };
 use crate::{
-    diagnostic::{Diagnostics, Place},
+    diagnostic::{Diagnostics, FilePosition},
     name::Key,
     object::{Digest, Object},
     revision::Oid,
@@ -175,7 +175,7 @@ impl Writer {
         self.text(key.name());
     }
 
-    fn place(&mut self, place: &Place) {
+    fn place(&mut self, place: &FilePosition) {
         self.text(&place.path);
         self.number(place.line as usize);
         self.number(place.column as usize);
@@ -242,8 +242,8 @@ impl<'a> Reader<'a> {
         Some(Key::new(self.text()?, self.text()?))
     }
 
-    fn at(&mut self, path: &Arc<str>) -> Option<Place> {
-        Some(Place::at(path, self.short()?, self.short()?))
+    fn at(&mut self, path: &Arc<str>) -> Option<FilePosition> {
+        Some(FilePosition::at(path, self.short()?, self.short()?))
     }
 
     fn object(&mut self) -> Option<Object> {

@@ -1,7 +1,7 @@
 use super::*;
 
 fn error(path: &str, line: u32) -> Diagnostic {
-    Diagnostic::error("a-code", format!("problem {line}")).at(Place::at(&path.into(), line, 1))
+    Diagnostic::error("a-code", format!("problem {line}")).at(FilePosition::at(&path.into(), line, 1))
 }
 
 fn messages(diagnostics: Diagnostics) -> Vec<String> {
@@ -74,10 +74,10 @@ fn numbers_have_groups_of_three_digits() {
 fn a_form_to_keep_has_a_limit_and_the_same_numbers() {
     let mut diagnostics = Diagnostics::default();
     for file in 0..200 {
-        let place = Place::at(&format!("{file:03}.yaml").into(), 1, 1);
+        let place = FilePosition::at(&format!("{file:03}.yaml").into(), 1, 1);
         diagnostics.push(Diagnostic::warning("w", "worth knowing").at(place.clone()));
         for line in 0..10 {
-            diagnostics.push(Diagnostic::error("e", "wrong").at(Place { line, ..place.clone() }));
+            diagnostics.push(Diagnostic::error("e", "wrong").at(FilePosition { line, ..place.clone() }));
         }
     }
     diagnostics.push(Diagnostic::error("t", "no such field").about("Kyma a"));

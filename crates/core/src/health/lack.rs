@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::condition;
+use super::{condition, match_labels};
 
 /// The label selector of the pods of a workload; `None` if it has none, or if its selector has more than equal labels.
 pub fn selector_of_pods(object: &Value) -> Option<String> {
@@ -14,10 +14,7 @@ pub fn selector_of_pods(object: &Value) -> Option<String> {
     if !has_pods || object.pointer("/spec/selector/matchExpressions").is_some_and(|found| !found.is_null()) {
         return None;
     }
-    let labels = object.pointer("/spec/selector/matchLabels").and_then(Value::as_object)?;
-    let pairs: Vec<String> =
-        labels.iter().filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?))).collect();
-    (!pairs.is_empty()).then(|| pairs.join(","))
+    match_labels(object)
 }
 
 /// What keeps a workload from creating its pods, such as a quota.

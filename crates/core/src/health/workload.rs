@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Health, condition, has_condition, is_stale, message_of};
+use super::{Health, condition, has_condition, is_stale, match_labels, message_of};
 
 /// Health of a built-in kind with specific rules; `None` for every other kind.
 pub(super) fn of_workload(group: &str, kind: &str, object: &Value) -> Option<Health> {
@@ -82,10 +82,7 @@ pub(super) fn pods_of_stateful_set(object: &Value) -> Option<String> {
     if !is_observed || number(object, "readyReplicas") >= desired {
         return None;
     }
-    let labels = object.pointer("/spec/selector/matchLabels").and_then(Value::as_object)?;
-    let pairs: Vec<String> =
-        labels.iter().filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?))).collect();
-    (!pairs.is_empty()).then(|| pairs.join(","))
+    match_labels(object)
 }
 
 /// The health of a StatefulSet that lacks ready replicas, by the first container of its pods that is not ready. As

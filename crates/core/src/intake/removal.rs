@@ -23,7 +23,7 @@ use crate::{
     changes::{self, Purpose, Verdict},
     conditions,
     definition::{Kind, ModuleObjects, SourceObject},
-    diagnostic::{Diagnostic, Place},
+    diagnostic::{Diagnostic, FilePosition},
     inventory::Inventory,
     name::Key,
     object::ObjectId,
@@ -78,7 +78,7 @@ pub struct WaitingRemoval {
     /// What exceeds the limit.
     pub exceeding: Exceeding,
     /// The first definition that removes it.
-    pub place: Place,
+    pub place: FilePosition,
     /// Whether something else than a commit removes it.
     pub moved: Moved,
 }

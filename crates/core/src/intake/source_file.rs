@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     api::{self, git_source::GitSourceSpec},
-    diagnostic::{Diagnostic, Place},
+    diagnostic::{Diagnostic, FilePosition},
     object::{DisplayPath, PathPart},
     schema::{Schema, duration_nanoseconds},
     snapshot::{Content, File, OWN_FOLDER, Snapshot},
@@ -167,7 +167,7 @@ impl SourceFile {
         let (line, column) = self.positions.position(path);
         Diagnostic::error(code::SOURCE_DIFFERS, message)
             .hint("correct one of the two: `tidegate validate` and `tidegate diff` use this file")
-            .at(Place::at(&self.path, line, column))
+            .at(FilePosition::at(&self.path, line, column))
             .of_field(&field)
     }
 }
@@ -291,7 +291,7 @@ fn parse(path: &Arc<str>, file: &File, is_applied: bool) -> Result<SourceFile, D
     let problem = |(line, column): (u32, u32), message: String| {
         Diagnostic::error(code::SOURCE_FILE, message)
             .hint("`docs/diff.md` shows an example")
-            .at(Place::at(path, line, column))
+            .at(FilePosition::at(path, line, column))
     };
     let text = text_of(file).map_err(|message| problem((0, 0), message))?;
     let documents = yaml::parse(text, &yaml::Limits::default())

@@ -330,7 +330,7 @@ fn a_kyma_waits_for_a_release_that_is_invalid_and_not_in_kcp() {
     let held = &decision.held[&id("Kyma/b")];
     let message = "names module m, whose ModuleReleaseMeta is held back and is not in KCP";
     assert_eq!(held.message, format!("Kyma kcp-system/b {message}"));
-    assert_eq!((&held.cause, held.why), (&Some(Place::at(&"broken.yaml".into(), 4, 9)), HeldFor::Dependency));
+    assert_eq!((&held.cause, held.why), (&Some(FilePosition::at(&"broken.yaml".into(), 4, 9)), HeldFor::Dependency));
     let said: Vec<&str> = decision.diagnostics.iter().map(|one| one.message.as_str()).collect();
     let of_both = "2 Kymas name module m, whose ModuleReleaseMeta is held back and is not in KCP: kcp-system/a, \
                    kcp-system/b";
@@ -1332,7 +1332,7 @@ struct World {
     key: Key,
     declared: BTreeMap<Id, Declared>,
     withheld: BTreeSet<Id>,
-    broken: BTreeMap<Id, Place>,
+    broken: BTreeMap<Id, FilePosition>,
     live: BTreeMap<Id, Live>,
     others: BTreeMap<String, Other>,
     installed: Vec<Installed>,
@@ -1361,7 +1361,10 @@ impl World {
 
     fn declares<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> World {
         self.declared.extend(names.into_iter().map(|name| {
-            (id(name), Declared { digest: digest(name), place: Place::file("a.yaml"), adopt: false, needs: Vec::new() })
+            (
+                id(name),
+                Declared { digest: digest(name), place: FilePosition::file("a.yaml"), adopt: false, needs: Vec::new() },
+            )
         }));
         self
     }
@@ -1369,7 +1372,7 @@ impl World {
     fn withholds<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> World {
         for name in names {
             self.withheld.insert(id(name));
-            self.broken.insert(id(name), Place::at(&"broken.yaml".into(), 4, 9));
+            self.broken.insert(id(name), FilePosition::at(&"broken.yaml".into(), 4, 9));
         }
         self
     }

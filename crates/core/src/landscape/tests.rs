@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::{definition::ModuleSource, diagnostic::Place, yaml};
+use crate::{definition::ModuleSource, diagnostic::FilePosition, yaml};
 
 fn metadata(label: &str, annotation: &str) -> ObjectMeta {
     ObjectMeta {
@@ -38,7 +38,7 @@ fn definition(kind: Kind, value: Value, module: Option<ModuleSource>) -> Definit
     Definition {
         kind,
         key: Key::new(object.namespace(), object.name()),
-        place: Place::at(&"landscapes/dev.yaml".into(), 7, 1),
+        place: FilePosition::at(&"landscapes/dev.yaml".into(), 7, 1),
         digest: object.digest(),
         object,
         module,
@@ -126,8 +126,10 @@ fn an_object_has_the_content_of_a_definition_whatever_its_source_and_file() {
     let live: ObjectMeta =
         serde_json::from_value(stamp(&definition(Kind::Kyma, kyma(), None), &source).value()["metadata"].clone())
             .unwrap();
-    let elsewhere =
-        |value| Definition { place: Place::at(&"elsewhere.yaml".into(), 1, 1), ..definition(Kind::Kyma, value, None) };
+    let elsewhere = |value| Definition {
+        place: FilePosition::at(&"elsewhere.yaml".into(), 1, 1),
+        ..definition(Kind::Kyma, value, None)
+    };
     assert!(has_content(&elsewhere(kyma()), &live));
     let mut other = kyma();
     other["spec"]["channel"] = json!("fast");

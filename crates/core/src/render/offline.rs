@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::live::{self, Unknown};
 use crate::{
     definition::Definitions,
-    diagnostic::{Diagnostics, Place},
+    diagnostic::{Diagnostics, FilePosition},
     landscape::{Landscape, SourceName},
     name::Key,
     object::Object,
@@ -58,7 +58,7 @@ pub struct Rendered {
     /// The object.
     pub object: Object,
     /// The definitions behind it.
-    pub places: Vec<Place>,
+    pub places: Vec<FilePosition>,
     /// Its origin: the name of a template, or `built in`; `None` for an object that is applied as
     /// written.
     pub maker: Option<&'static str>,
@@ -176,7 +176,7 @@ impl Assumptions {
 // === impl Rendered ===
 
 impl Rendered {
-    fn new(object: Object, places: Vec<Place>, maker: Option<&'static str>) -> Rendered {
+    fn new(object: Object, places: Vec<FilePosition>, maker: Option<&'static str>) -> Rendered {
         Rendered { object, places, maker, waits_for: Vec::new(), cluster: None }
     }
 

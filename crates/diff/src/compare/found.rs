@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Request, leaves::alike, places::PLACES_MAX};
 use tidegate_core::{
     changes::have_same_effect,
-    diagnostic::Place,
+    diagnostic::FilePosition,
     immutable::{self, Context, Overdue},
     name::Key,
     object::{Digest, Gvk, Object, ObjectId},
@@ -32,7 +32,7 @@ pub(super) struct Hit {
     pub(super) effect: Effect,
     pub(super) old: Option<Object>,
     pub(super) new: Option<Object>,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<FilePosition>,
     pub(super) maker: Option<&'static str>,
     pub(super) own: Names,
     /// Its owner, if it is in conflict.
@@ -64,7 +64,7 @@ struct Entry {
     action: Action,
     old: Option<Object>,
     new: Option<Object>,
-    places: Vec<Place>,
+    places: Vec<FilePosition>,
     maker: Option<&'static str>,
     runtimes: Vec<Runtime>,
     objects: usize,
@@ -272,7 +272,7 @@ impl FoundDifferences {
 }
 
 /// The places with a file, without duplicates, up to the limit.
-fn named(mut places: Vec<Place>) -> Vec<Place> {
+fn named(mut places: Vec<FilePosition>) -> Vec<FilePosition> {
     let mut known = BTreeSet::new();
     places.retain(|place| !place.path.is_empty() && known.insert(place.clone()));
     places.truncate(PLACES_MAX);

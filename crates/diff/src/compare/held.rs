@@ -4,7 +4,7 @@ use super::{Comparison, Runtime, Seen};
 use tidegate_core::{
     api::ModuleReleaseMeta,
     definition::Definition,
-    diagnostic::Place,
+    diagnostic::FilePosition,
     object::ObjectId,
     plan::{Refusal, Wait},
 };
@@ -128,7 +128,7 @@ impl HeldBy {
 
 impl Seen {
     /// Adds a runtime. The first one determines `place`.
-    pub(super) fn hold(&mut self, by: HeldBy, runtimes: &[Runtime], place: impl FnOnce() -> Option<Place>) {
+    pub(super) fn hold(&mut self, by: HeldBy, runtimes: &[Runtime], place: impl FnOnce() -> Option<FilePosition>) {
         self.held.entry(by).or_insert_with(|| (Vec::new(), place())).0.extend(runtimes);
     }
 }

@@ -22,7 +22,7 @@ use tidegate_core::{
     changes::{self, Purpose, Verdict},
     content::ContentId,
     definition::Kind,
-    diagnostic::Place,
+    diagnostic::FilePosition,
     immutable::{Context, Growth},
     landscape::Landscape,
     name::Key,
@@ -73,7 +73,7 @@ pub(super) struct Bucket {
     /// The first one represents all.
     runtimes: Vec<Runtime>,
     /// Lines in Kymas that cause the difference.
-    wishes: Vec<Place>,
+    wishes: Vec<FilePosition>,
     /// The Manifests of modules that share objects with this one, in the first runtime.
     manifests: BTreeMap<String, Key>,
 }
@@ -122,7 +122,7 @@ pub(super) fn record(
     runtime: Runtime,
     (old, new): (Option<Has>, Option<Has>),
     (effect, shared): (Effect, Shared<'_>),
-    wish: Option<Place>,
+    wish: Option<FilePosition>,
 ) {
     note(comparison, seen, runtime, (old, new), (effect, false, shared), wish);
 }
@@ -133,7 +133,7 @@ pub(super) fn unmanage(
     seen: &mut Seen,
     runtime: Runtime,
     old: Option<Has>,
-    (shared, wish): (Shared<'_>, Option<Place>),
+    (shared, wish): (Shared<'_>, Option<FilePosition>),
 ) {
     note(comparison, seen, runtime, (old, None), (Effect::Applies, true, shared), wish);
 }
@@ -144,7 +144,7 @@ fn note(
     runtime: Runtime,
     (old, new): (Option<Has>, Option<Has>),
     (effect, is_unmanaged, shared): (Effect, bool, Shared<'_>),
-    wish: Option<Place>,
+    wish: Option<FilePosition>,
 ) {
     let is_individual = [&old, &new].into_iter().flatten().any(|has| has.is_individual(comparison));
     let pair = Pair {
@@ -314,7 +314,7 @@ impl Work<'_, '_, '_> {
         part: &Part<'_>,
         side: Side,
         objects: (Option<Object>, Option<Object>),
-        places: &[Place],
+        places: &[FilePosition],
         maker: Option<Template>,
     ) {
         let hit = Hit { own: part.own.clone(), ..self.one(side, objects, places.to_vec(), maker) };
@@ -325,7 +325,7 @@ impl Work<'_, '_, '_> {
         &self,
         side: Side,
         (old, new): (Option<Object>, Option<Object>),
-        places: Vec<Place>,
+        places: Vec<FilePosition>,
         maker: Option<Template>,
     ) -> Hit {
         let is_refused = side == Side::Runtime && new.as_ref().is_some_and(|new| self.pair.refused.contains(&new.id()));
@@ -343,7 +343,7 @@ impl Work<'_, '_, '_> {
         }
     }
 
-    fn manifest(&mut self, part: &Part<'_>, places: &[Place]) {
+    fn manifest(&mut self, part: &Part<'_>, places: &[FilePosition]) {
         // An object that the old side could not render never existed.
         let before = part.old.and_then(|has| self.comparison.old.manifest(&has.kyma, &has.installation).ok());
         let after = match part.new.map(|has| self.comparison.new.manifest(&has.kyma, &has.installation)).transpose() {
@@ -365,14 +365,14 @@ impl Work<'_, '_, '_> {
     }
 
     /// The first changed line in the module's own files.
-    fn edited(&mut self, differing: &Differing) -> Option<Place> {
+    fn edited(&mut self, differing: &Differing) -> Option<FilePosition> {
         let both = self.bucket.old.is_some() && self.bucket.new.is_some();
         // If a file was only removed, its line on the old side is the place.
         let changed = differing.iter().find(|(_, new)| new.is_some()).or_else(|| differing.first());
         changed.filter(|_| both).and_then(|changed| self.line(changed))
     }
 
-    fn objects(&mut self, differing: &Differing, causes: &[Place]) {
+    fn objects(&mut self, differing: &Differing, causes: &[FilePosition]) {
         let gone = self.gone(differing);
         let is_blocked = self.pair.clashes.iter().any(|clash| matches!(clash.fate, Fate::Theirs(_)));
         let mut hits = Vec::new();
@@ -437,7 +437,7 @@ impl Work<'_, '_, '_> {
 
     /// The objects of a module that its runtime manages itself from now on: they stay, without the ownership label. One
     /// that another module takes over is that one's.
-    fn released(&mut self, differing: &Differing, causes: &[Place]) {
+    fn released(&mut self, differing: &Differing, causes: &[FilePosition]) {
         let Some(has) = &self.bucket.old else { return };
         let owner = has.manifest();
         let pair = self.pair;
@@ -525,7 +525,7 @@ impl Work<'_, '_, '_> {
     }
 
     /// Objects that other modules own or release.
-    fn clashes(&mut self, differing: &Differing, causes: &[Place]) {
+    fn clashes(&mut self, differing: &Differing, causes: &[FilePosition]) {
         let Some(has) = self.bucket.new.as_ref() else { return };
         let Some(mine) = self.comparison.new.module(has.content()) else { return };
         let pair = self.pair;
@@ -644,7 +644,7 @@ impl Work<'_, '_, '_> {
     }
 
     /// The first changed line in the file of an object.
-    fn line(&mut self, (old, new): &(Option<SharedObject>, Option<SharedObject>)) -> Option<Place> {
+    fn line(&mut self, (old, new): &(Option<SharedObject>, Option<SharedObject>)) -> Option<FilePosition> {
         let source = |has: &Option<Has>, shared: &Option<SharedObject>, is_new: bool| {
             let outline = if is_new { &self.comparison.new } else { &self.comparison.old };
             let content = has.as_ref()?.content();
@@ -657,7 +657,7 @@ impl Work<'_, '_, '_> {
     }
 
     /// It is created with the module and deleted with it; no other write happens in between.
-    fn default_resource(&mut self, part: &Part<'_>, places: &[Place]) {
+    fn default_resource(&mut self, part: &Part<'_>, places: &[FilePosition]) {
         let resource = |has: Option<&Has>| has.and_then(|has| default_resource(&has.installation));
         match (resource(part.old), resource(part.new), part.new) {
             (None, Some(new), _) => self.hit(part, Side::Runtime, (None, Some(new)), places, None),
@@ -691,7 +691,7 @@ impl Bucket {
     }
 
     /// Lines in definitions that cause the difference.
-    fn causes(&self, comparison: &Comparison<'_>) -> Vec<Place> {
+    fn causes(&self, comparison: &Comparison<'_>) -> Vec<FilePosition> {
         let mut places = self.wishes.clone();
         let (old, new) = (self.old.as_ref(), self.new.as_ref());
         let Some(shown) = new.or(old).map(|has| &has.installation) else { return places };

@@ -7,7 +7,7 @@ use super::{Comparison, Hit, Names, Runtime, Seen};
 use tidegate_core::{
     api::KYMA_GROUP,
     definition::Kind,
-    diagnostic::Place,
+    diagnostic::FilePosition,
     immutable::Context,
     name::Key,
     object::ObjectId,
@@ -96,11 +96,11 @@ fn causes(
     definition: Option<&(Kind, Key)>,
     part: &Part,
     is_whole_runtime: bool,
-) -> Vec<Place> {
+) -> Vec<FilePosition> {
     if is_whole_runtime {
         return part.places.iter().take(1).cloned().collect();
     }
-    let mut places: Vec<Place> = definition.and_then(|id| comparison.place_of(id)).into_iter().collect();
+    let mut places: Vec<FilePosition> = definition.and_then(|id| comparison.place_of(id)).into_iter().collect();
     if places.is_empty()
         && let Some((Kind::ModuleTemplate, key)) = definition
         && let Some(module) = comparison.module_of(key)

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::leaves::{Leaf, leaves};
 use tidegate_core::{
     definition::Definition,
-    diagnostic::Place,
+    diagnostic::FilePosition,
     object::{Object, PathPart},
     plan::Offer,
     snapshot::Snapshot,
@@ -24,11 +24,11 @@ pub struct Lines<'a> {
 }
 
 /// The first changed line of a definition.
-pub(super) fn of_definition(old: &Definition, new: &Definition) -> Place {
+pub(super) fn of_definition(old: &Definition, new: &Definition) -> FilePosition {
     let leaves = leaves(old.object.value(), new.object.value());
     let lines = first(&leaves, |path| new.fields.position(path));
     match lines {
-        Some((line, column)) => Place::at(&new.place.path, line, column),
+        Some((line, column)) => FilePosition::at(&new.place.path, line, column),
         // The text is equal, but the objects of its module are not.
         None => new.module_place().unwrap_or_else(|| new.place.clone()),
     }
@@ -41,13 +41,13 @@ fn first(leaves: &[Leaf<'_>], position: impl Fn(&[PathPart]) -> (u32, u32)) -> O
 }
 
 /// The position of a path in a definition.
-pub(super) fn field(definition: &Definition, path: &[PathPart]) -> Place {
+pub(super) fn field(definition: &Definition, path: &[PathPart]) -> FilePosition {
     let (line, column) = definition.fields.position(path);
-    Place::at(&definition.place.path, line, column)
+    FilePosition::at(&definition.place.path, line, column)
 }
 
 /// The line of an offered version in a ModuleReleaseMeta.
-pub(super) fn offer(release: &Definition, offer: &Offer) -> Option<Place> {
+pub(super) fn offer(release: &Definition, offer: &Offer) -> Option<FilePosition> {
     let Some(channel) = offer.channel() else {
         release.object.value().pointer("/spec/mandatory/version")?;
         return Some(field(release, &["spec".into(), "mandatory".into(), "version".into()]));
@@ -66,7 +66,7 @@ impl<'a> Lines<'a> {
     }
 
     /// The first changed line of an object; `place` is where the object begins.
-    pub(super) fn of_object(&mut self, place: &Place, old: &Object, new: &Object) -> Place {
+    pub(super) fn of_object(&mut self, place: &FilePosition, old: &Object, new: &Object) -> FilePosition {
         let leaves = leaves(old.value(), new.value());
         let Some(node) = self.document(place) else { return place.clone() };
         at(place, first(&leaves, |path| node.position(path)))
@@ -74,7 +74,7 @@ impl<'a> Lines<'a> {
 
     /// The same if the old side is not a revision: only written fields matter. A place where no
     /// document begins stays.
-    pub fn of_written(&mut self, place: &Place, old: &Value, new: &Value) -> Place {
+    pub fn of_written(&mut self, place: &FilePosition, old: &Value, new: &Value) -> FilePosition {
         let leaves: Vec<Leaf<'_>> = leaves(old, new);
         let Some(node) = self.document(place) else { return place.clone() };
         let written = leaves.iter().filter(|leaf| node.at(&leaf.path).is_some()).map(|leaf| node.position(&leaf.path));
@@ -82,7 +82,7 @@ impl<'a> Lines<'a> {
     }
 
     /// The document that begins at a place.
-    fn document(&mut self, place: &Place) -> Option<&Node> {
+    fn document(&mut self, place: &FilePosition) -> Option<&Node> {
         let snapshot = self.snapshot;
         let documents = self.files.entry(Arc::clone(&place.path)).or_insert_with(|| {
             let text = snapshot.text(&place.path).and_then(|bytes| yaml::decode(bytes).ok());
@@ -93,6 +93,6 @@ impl<'a> Lines<'a> {
     }
 }
 
-fn at(place: &Place, found: Option<(u32, u32)>) -> Place {
-    found.map_or_else(|| place.clone(), |(line, column)| Place::at(&place.path, line, column))
+fn at(place: &FilePosition, found: Option<(u32, u32)>) -> FilePosition {
+    found.map_or_else(|| place.clone(), |(line, column)| FilePosition::at(&place.path, line, column))
 }

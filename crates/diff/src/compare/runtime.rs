@@ -21,7 +21,7 @@ use tidegate_core::{
     },
     content::ContentId,
     definition::Kind,
-    diagnostic::Place,
+    diagnostic::FilePosition,
     immutable::Context,
     intake::Loss,
     landscape,
@@ -230,7 +230,7 @@ fn counterpart(
     // An object that the old side could not render never existed.
     let old_object = old.map(render).transpose().unwrap_or_default();
     let place = comparison.place_of(&(Kind::Kyma, key.clone()));
-    let template: Option<Place> = changed.flatten();
+    let template: Option<FilePosition> = changed.flatten();
     let labels = new.or(old).and_then(|half| half.kyma.metadata.labels.as_ref()).into_iter().flatten();
     let own = labels.map(|(_, value)| (value.clone(), "label"));
     let own = own.chain([(key.to_string(), "key"), (key.name().to_owned(), "name")]);
@@ -629,7 +629,7 @@ impl One<'_, '_> {
     }
 
     /// The line that requests the module, if it changes.
-    fn wishes(&self) -> Option<Place> {
+    fn wishes(&self) -> Option<FilePosition> {
         let wish = |half: Option<&Half<'_>>| -> Option<(Module, String)> {
             let half = half?;
             let module = half.spec.modules.iter().find(|module| module.name == self.name)?;
@@ -658,7 +658,7 @@ impl One<'_, '_> {
     }
 
     /// The line that causes a rejection.
-    fn place(&self) -> Option<Place> {
+    fn place(&self) -> Option<FilePosition> {
         if let Some(place) = self.wishes() {
             return Some(place);
         }

@@ -17,7 +17,7 @@ use tidegate_core::{
         shared::ObjectMeta,
     },
     definition::{Allow, Definition, Definitions, Kind, ModuleNames, ModuleObjects},
-    diagnostic::{Diagnostics, Place},
+    diagnostic::{Diagnostics, FilePosition},
     intake::{
         self, Decision, Declared, HandOver, HeldFor, Id, Installed, Live, Loss, Moved, Other, Policy, Removals,
         Situation, Wait,
@@ -304,7 +304,7 @@ fn of_takeover(
 /// The new definitions whose objects other sources or users have, and that take these over.
 fn taken_over<'c>(
     claimed: &BTreeMap<&'c Id, Owner>,
-    sides: (&Definitions, &Definitions, &BTreeMap<Id, Place>),
+    sides: (&Definitions, &Definitions, &BTreeMap<Id, FilePosition>),
     around: &Around<'_>,
 ) -> BTreeSet<&'c Id> {
     if claimed.is_empty() {
@@ -317,7 +317,7 @@ fn taken_over<'c>(
 
 /// The Kymas that are not applied because a ModuleReleaseMeta that they name is invalid.
 fn without_release(
-    (from, to, broken): (&Definitions, &Definitions, &BTreeMap<Id, Place>),
+    (from, to, broken): (&Definitions, &Definitions, &BTreeMap<Id, FilePosition>),
     around: &Around<'_>,
 ) -> BTreeSet<Id> {
     let names_one =
@@ -346,7 +346,7 @@ fn with_former(from: &Definitions, to: &Definitions, ids: &BTreeSet<Id>) -> Defi
 fn decide(
     gone: &BTreeMap<&Id, &Arc<Definition>>,
     claimed: &BTreeMap<&Id, Owner>,
-    (from, to, broken): (&Definitions, &Definitions, &BTreeMap<Id, Place>),
+    (from, to, broken): (&Definitions, &Definitions, &BTreeMap<Id, FilePosition>),
     around: &Around<'_>,
     installed: &[Installed],
 ) -> Decision {

@@ -7,7 +7,7 @@ use cel::Value as CelValue;
 use super::{Approvals, FailOn, Labels, Match, Policies, Policy};
 use tidegate_core::{
     api::names::annotation,
-    diagnostic::{Place, Severity},
+    diagnostic::{FilePosition, Severity},
     name::Key,
     object::Stage,
     schema::expression::{self, Variables},
@@ -170,7 +170,7 @@ fn data_loss((index, one): (usize, &Difference)) -> Option<Finding> {
 }
 
 fn by_name(findings: &mut Vec<Finding>, report: &Report, bookkeeping: &BTreeSet<usize>, rule: FailOn) {
-    let finding = |message: String, difference: Option<usize>, place: Option<&Place>| Finding {
+    let finding = |message: String, difference: Option<usize>, place: Option<&FilePosition>| Finding {
         severity: Severity::Error,
         rule: name(rule),
         message,

@@ -1,5 +1,5 @@
 use super::*;
-use tidegate_core::diagnostic::{Diagnostic, Place};
+use tidegate_core::diagnostic::{Diagnostic, FilePosition};
 
 use crate::fixture;
 
@@ -55,7 +55,7 @@ fn fingerprints_outlive_an_edit_above_and_differ_from_each_other() {
 #[test]
 fn no_more_than_platforms_take_and_the_worst_first() {
     let mut report = Report { differences: vec![fixture::difference(); RESULTS_MAX + 3], ..Report::default() };
-    report.diagnostics.push(Diagnostic::error("watcher", "bad").at(Place::file("a.yaml")));
+    report.diagnostics.push(Diagnostic::error("watcher", "bad").at(FilePosition::file("a.yaml")));
     let value = parsed(&report, "");
     let results = value["runs"][0]["results"].as_array().unwrap();
     assert_eq!((results.len(), &results[0]["ruleId"]), (RESULTS_MAX, &"watcher".into()));
@@ -66,7 +66,7 @@ fn no_more_than_platforms_take_and_the_worst_first() {
 #[test]
 fn rules_say_what_the_documentation_says() {
     let report = Report {
-        diagnostics: vec![Diagnostic::error("yaml-duplicate-key", "x").at(Place::file("a.yaml"))],
+        diagnostics: vec![Diagnostic::error("yaml-duplicate-key", "x").at(FilePosition::file("a.yaml"))],
         ..Report::default()
     };
     let rule = &parsed(&report, "")["runs"][0]["tool"]["driver"]["rules"][0];

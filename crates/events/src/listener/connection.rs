@@ -2,8 +2,8 @@
 //!
 //! A connection begins with a place and a small buffer. Only when its ClientHello or its first head is complete does it
 //! get the state of TLS and HTTP, for which there are [`Limits::unproven`] permits, half of them for one address. It
-//! keeps its permit until its sender is known. [`tidegate_process::places`] says which connection goes if a place is
-//! needed.
+//! keeps its permit until its sender is known. [`tidegate_process::port_connections`] says which connection goes if
+//! a place is needed.
 //!
 //! [`Limits::unproven`]: super::Limits::unproven
 
@@ -25,8 +25,8 @@ use rustls::pki_types::CertificateDer;
 use tidegate_process::{
     lock::Mutex,
     memory::{self, Ebb},
-    places,
     port::{Held, Opening, Port, Prefixed, Protocol, Room, StatePermit, first_message},
+    port_connections,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -331,7 +331,7 @@ impl Doors {
     pub(super) fn new(limits: &Limits) -> Doors {
         let limits = fitting(limits, raise_files().saturating_sub(FILES_RESERVED));
         let port = || {
-            let places = places::Limits {
+            let places = port_connections::Limits {
                 opening: limits.opening,
                 proven: limits.connections,
                 sender: limits.sender_connections,

@@ -135,6 +135,10 @@ impl AppProblem {
 
 impl GitHubApp {
     /// The user name and the token for git: the one that is kept, or a new one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if GitHub does not issue a token.
     pub(crate) fn credentials(&self, remote: &Remote, deadline: Instant) -> Result<Credentials, Error> {
         let now = ambient::now();
         let password = match self.kept(now) {

@@ -73,6 +73,10 @@ const ROUNDS_MAX: u32 = 1_000;
 
 impl SshAccess {
     /// The private key.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is none, if it is in another format or too weak, or if the passphrase does not fit.
     pub(crate) fn key(&self) -> Result<PrivateKey, IdentityProblem> {
         let text = self.identity.as_deref().ok_or(IdentityProblem::Missing)?;
         let lines: Vec<&str> = text.lines().map(str::trim_end).collect();

@@ -68,7 +68,8 @@ enum Wire<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The object of a body, which contains its own type. `None` if its kind is not built in.
+/// The object of a body, which contains its own type. `None` if its kind is not built in. Fails with the server's words
+/// if the body is not protobuf, or not of that type.
 pub(crate) fn decode(body: &[u8]) -> Result<Option<Value>, String> {
     let Some(body) = body.strip_prefix(MAGIC) else {
         return Err("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]".to_owned());

@@ -26,7 +26,7 @@ use tidegate_core::{
     changes,
     content::ContentId,
     definition::{self, Allow, Channels, Definition, Definitions, Elsewhere, Kind, ModuleObjects},
-    diagnostic::{Diagnostics, Place},
+    diagnostic::{Diagnostics, FilePosition},
     intake::{
         self, Decision, Declared, HandOver, HeldFor, Id, Installed, Live, Loss, Moved, Other, Removals, Situation,
         Standing, Terms, Wait,
@@ -392,7 +392,7 @@ fn inventory(world: &World, template: &Key) -> Inventory {
     statuses.fold(Inventory::default(), |all, status| all.union(&Inventory::from_status(&status.synced)))
 }
 
-fn declared(definition: &Definition, source: &SourceName, broken: &BTreeMap<Id, Place>) -> Declared {
+fn declared(definition: &Definition, source: &SourceName, broken: &BTreeMap<Id, FilePosition>) -> Declared {
     let stamped = landscape::stamp(definition, source);
     Declared {
         digest: stamped.annotation(annotation::DIGEST).unwrap_or_default().into(),
@@ -515,7 +515,7 @@ fn wish(definition: &Definition, source: &SourceName) -> Wish {
 }
 
 /// The first line of a definition that differs from the live object.
-fn line(definition: &Definition, paths: &[Vec<PathPart>]) -> Place {
+fn line(definition: &Definition, paths: &[Vec<PathPart>]) -> FilePosition {
     let is_written = |path: &&Vec<PathPart>| {
         let step = |value: &'_ Value, part: &PathPart| match part {
             PathPart::Key(key) => value.get(key).cloned(),
@@ -525,7 +525,7 @@ fn line(definition: &Definition, paths: &[Vec<PathPart>]) -> Place {
     };
     let lines = paths.iter().filter(is_written).map(|path| definition.fields.position(path));
     match lines.min() {
-        Some((line, column)) => Place::at(&definition.place.path, line, column),
+        Some((line, column)) => FilePosition::at(&definition.place.path, line, column),
         // For a ModuleTemplate, only its objects may differ.
         None => definition.module_place().unwrap_or_else(|| definition.place.clone()),
     }
@@ -697,8 +697,9 @@ fn of_takeover(
 fn wait_for(source: &GitSource, taken: &Removals, installed: &[Installed]) -> Decision {
     let key = landscape::key(&source.metadata);
     let policy = Terms::from_source(source).map(|terms| terms.policy).unwrap_or_default();
-    let declare =
-        |id: &Id| (id.clone(), Declared { digest: "".into(), place: Place::file(""), adopt: true, needs: Vec::new() });
+    let declare = |id: &Id| {
+        (id.clone(), Declared { digest: "".into(), place: FilePosition::file(""), adopt: true, needs: Vec::new() })
+    };
     let apply = taken.keys().map(|id| (id.clone(), intake::Why::Replaced)).collect();
     let mut decision = Decision { apply, ..Decision::default() };
     let situation = Situation {

@@ -58,46 +58,6 @@ fn installed(seen: [Seen; 2]) -> InstalledObjects {
     }
 }
 
-#[test]
-fn a_wait_names_the_first_workload_what_it_lacks_and_how_many_there_are() {
-    let waiting = |names: &[&str]| WorkloadsHealth {
-        worst: Health::processing("0 of 1 replicas are ready".to_owned()),
-        waiting: names
-            .iter()
-            .map(|name| WaitingWorkload {
-                name: format!("Deployment kyma-system/{name}"),
-                message: "0 of 1 replicas are ready".to_owned(),
-                pods: None,
-                lack: None,
-            })
-            .collect(),
-    };
-    let of = |names: &[&str], lack: Option<&str>| wait_fact(&waiting(names), lack.map(str::to_owned));
-    assert_eq!(of(&[], None), WaitFact::Nothing);
-    for (names, lack, expected) in [
-        (&["a"][..], None, "Deployment kyma-system/a: 0 of 1 replicas are ready"),
-        (&["a"], Some("no node has room"), "Deployment kyma-system/a: no node has room"),
-        (&["a", "b", "c"], None, "Deployment kyma-system/a (and 2 more): 0 of 1 replicas are ready"),
-    ] {
-        assert_eq!(of(names, lack), WaitFact::For(expected.to_owned()));
-    }
-}
-
-#[test]
-fn a_wait_is_explained_after_ten_seconds() {
-    let since = |operation: &str| {
-        manifest(|manifest| {
-            let last = json!({"operation": operation, "lastUpdateTime": "1970-01-01T00:00:00Z"});
-            manifest["status"] = json!({"state": "Processing", "lastOperation": last});
-        })
-    };
-    let at = |seconds| NOW + SignedDuration::from_secs(seconds);
-    let waits = since(status::WAITING_FOR_RESOURCES);
-    assert!(!explains_wait(&waits, at(9)) && explains_wait(&waits, at(10)));
-    assert!(!explains_wait(&since("anything else"), at(60)));
-    assert!(!explains_wait(&manifest(|_| {}), at(60)));
-}
-
 fn id(kind: &str, name: &str) -> ObjectId {
     ObjectId::new("", kind, "kyma-system", name)
 }
@@ -175,6 +135,8 @@ fn what_cannot_be_read_is_reported_unless_it_stands_or_will_be_read() {
         assert_eq!(found, expected, "checks: {checks}, expected: {is_expected}, away: {is_away}");
     }
     assert!(unchecked_note(true).is_some() && unchecked_note(false).is_none());
+    let failed = NotRead::Failed { message: "no such tree".to_owned(), is_retried: false, is_away: false };
+    assert_eq!(NotRead::failed(&"no such tree"), failed);
     let facts = unavailable_facts(&ready, "no such tree");
     assert_eq!(facts.outcome, ManifestOutcome::SourceUnavailable("no such tree".to_owned()));
     assert_eq!(facts.synced, ready.status.unwrap().synced, "nothing is touched");
@@ -501,44 +463,6 @@ fn the_record_of_a_contested_module_is_not_believed() {
 }
 
 #[test]
-fn the_manager_tells_how_a_module_fares_or_else_every_workload() {
-    let module = module_with(&[("apps/v1", "Deployment", "kyma-system", "b"), ("apps/v1", "Deployment", "other", "c")]);
-    let names = |manifest: &Manifest| -> Vec<String> {
-        workloads(manifest, module.objects()).iter().map(|(gvk, key)| format!("{} {key}", gvk.kind)).collect()
-    };
-    let managed_by = |manager: Value| manifest(move |manifest| manifest["spec"]["manager"] = manager);
-    assert_eq!(names(&manifest(|_| {})), ["Deployment kyma-system/b", "Deployment other/c"]);
-    for (kind, name, namespace, expected) in [
-        ("Deployment", "b", Some("kyma-system"), &["Deployment kyma-system/b"][..]),
-        ("Deployment", "c", None, &["Deployment other/c"]),
-        ("Deployment", "c", Some(""), &["Deployment other/c"]),
-        // The module has no such object: as without a manager.
-        ("Deployment", "c", Some("kyma-system"), &["Deployment kyma-system/b", "Deployment other/c"]),
-        ("StatefulSet", "b", None, &["Deployment kyma-system/b", "Deployment other/c"]),
-        ("Deployment", "m", None, &["Deployment kyma-system/b", "Deployment other/c"]),
-    ] {
-        let manager = json!({"group": "apps", "version": "v1", "kind": kind, "name": name, "namespace": namespace});
-        assert_eq!(names(&managed_by(manager.clone())), expected, "{manager}");
-    }
-    let managed = managed_by(json!({"group": "apps", "version": "v1", "kind": "Deployment", "name": "b"}));
-    assert_ne!(desired_digest(&objects(), &managed), desired_digest(&objects(), &manifest(|_| {})));
-}
-
-#[test]
-fn a_workload_that_is_not_there_is_under_way() {
-    let (gvk, key) = (Gvk::new("apps", "v1", "Deployment"), Key::new("x", "m"));
-    let live = Object::new(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}})).unwrap();
-    for (workload, state, message) in [
-        (Workload::NotServed, State::Processing, format!("{gvk} is not served yet")),
-        (Workload::Absent, State::Processing, "Deployment x/m does not exist yet".to_owned()),
-        (Workload::Live(&live, &[]), State::Ready, String::new()),
-    ] {
-        let (name, health) = workload_health(&gvk, &key, workload);
-        assert_eq!((name.as_str(), health), ("Deployment x/m", Health { state, message }));
-    }
-}
-
-#[test]
 fn the_inventory_shrinks_only_by_what_is_gone() {
     let ([one, two], left) = (both(), id("ConfigMap", "left"));
     let recorded = ready_manifest(&[&one, &two, &left]);
@@ -570,6 +494,29 @@ fn what_became_of_a_pruned_object_says_whether_it_is_gone_kept_or_waited_for() {
     }
     let error = Error::Changed { target: Target::Object(id("ConfigMap", "a")) };
     assert_eq!(results(Err(error)).waiting.len(), 1);
+}
+
+#[test]
+fn an_error_that_concerns_the_runtime_ends_a_prune_and_one_of_an_object_does_not() {
+    let target = || Target::Object(id("ConfigMap", "a"));
+    let pruned = |result| Pruned { id: id("ConfigMap", "a"), result };
+    let changed = || pruned(Err(Error::Changed { target: target() }));
+    let gone = || pruned(Ok(Verdict::Gone));
+    for (results, expected) in [
+        (vec![], Some(0)),
+        (vec![gone(), changed()], Some(2)),
+        (vec![changed(), pruned(Err(Error::NotLeading)), gone()], None),
+    ] {
+        let text = format!("{results:?}");
+        assert_eq!(of_single_objects(results).ok().map(|results| results.len()), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_new_manager_of_a_module_is_checked() {
+    let manager = json!({"group": "apps", "version": "v1", "kind": "Deployment", "name": "b"});
+    let managed = manifest(move |manifest| manifest["spec"]["manager"] = manager);
+    assert_ne!(desired_digest(&objects(), &managed), desired_digest(&objects(), &manifest(|_| {})));
 }
 
 #[test]

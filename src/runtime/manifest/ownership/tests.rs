@@ -170,6 +170,47 @@ fn of_two_modules_that_bring_one_object_the_first_has_it_unless_the_other_has_it
 }
 
 #[test]
+fn only_an_object_that_may_have_an_unknown_owner_is_looked_up() {
+    let object = |annotations: Value| {
+        let metadata = json!({"name": "a", "namespace": "kyma-system", "annotations": annotations});
+        Object::new(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})).unwrap()
+    };
+    let plain = SharedObjects::new(&[object(json!({}))], Mark::Module, &|_| None);
+    let adoptable = SharedObjects::new(&[object(json!({annotation::ADOPT: "true"}))], Mark::Module, &|_| None);
+    let name = || "eu-b".to_owned();
+    for (objects, owner, expected) in [
+        (&plain, None, true),
+        (&plain, Some(Owner::Sibling(name())), false),
+        (&plain, Some(Owner::Leaving(name())), true),
+        (&adoptable, None, false),
+        (&adoptable, Some(Owner::Sibling(name())), false),
+        (&adoptable, Some(Owner::Leaving(name())), true),
+    ] {
+        let text = format!("{owner:?}, may be adopted: {}", objects.objects[0].adopt);
+        let held: Conflicts = owner.into_iter().map(|owner| (id(), owner)).collect();
+        assert_eq!(to_look_up(&[&objects.objects[0]], &held).len(), usize::from(expected), "{text}");
+    }
+}
+
+#[test]
+fn what_is_looked_up_belongs_to_a_sibling_to_others_or_to_no_one() {
+    let with = |name: &str, labels: Value| {
+        let id = ObjectId::new("", "ConfigMap", "kyma-system", name);
+        (id.clone(), Metadata { id, ..metadata(labels, json!({}), &["kubectl"]) })
+    };
+    let (own, siblings) = (manifest("eu-a"), [Arc::new(manifest("eu-b"))]);
+    let ownership = Ownership { manifest: &own, siblings: &siblings, exists: &|_| false };
+    let marked = json!({label::MANAGED_BY: MANAGED_BY_SKR});
+    let (sibling, others, ours) = (with("b", marked.clone()), with("other", json!({})), with("ours", marked));
+    let held: Conflicts = [(sibling.0.clone(), Owner::Leaving("eu-b".to_owned()))].into();
+    let (conflicts, found) = ownership.settle(held, [sibling.clone(), others.clone(), ours.clone()].into());
+    assert_eq!(found.into_keys().collect::<Vec<_>>(), [others.0.clone(), ours.0]);
+    let expected =
+        [(sibling.0, Owner::Leaving("eu-b".to_owned())), (others.0, Owner::Other("managed by kubectl".to_owned()))];
+    assert_eq!(conflicts, expected.into());
+}
+
+#[test]
 fn what_a_module_no_longer_contains_may_stay_with_it() {
     let mark = json!({label::MANAGED_BY: MANAGED_BY_SKR});
     let with = |annotations: Value| metadata(mark.clone(), annotations, &["tidegate"]);

@@ -159,21 +159,21 @@ fn the_api_server_trusts_the_new_ca_before_the_agent_uses_it() {
         [(true, Missing, Missing, &[WEBHOOKS][..]), (true, Recorded, Missing, &[]), (false, Missing, Missing, &[])]
     {
         let applied = reported(webhook, deployment);
-        let Some(ApplyStep::Shared(indices)) = next(Stage::Webhooks, is_installed, &applied, &[]) else {
+        let Some(ApplyStep::Shared(indices)) = next(ApplyStage::Webhooks, is_installed, &applied, &[]) else {
             panic!("the webhook configuration comes first");
         };
         assert_eq!(kinds(&applied, indices), first);
-        assert_eq!(next(Stage::Rest, is_installed, &applied, &[]), Some(ApplyStep::Shared(applied.missing())));
-        for stage in [Stage::Webhooks, Stage::Own, Stage::Rest] {
+        assert_eq!(next(ApplyStage::Rest, is_installed, &applied, &[]), Some(ApplyStep::Shared(applied.missing())));
+        for stage in [ApplyStage::Webhooks, ApplyStage::Own, ApplyStage::Rest] {
             assert_eq!(next(stage, is_installed, &applied, &[failed("a", true)]), None, "after a failure");
         }
         assert!(lacks_deployment(&applied));
     }
     let applied = reported(Missing, Missing);
-    assert_eq!(Stage::Webhooks.after(), Stage::Own);
-    assert_eq!(next(Stage::Own, true, &applied, &[]), Some(ApplyStep::Own));
-    assert_eq!(Stage::Own.after(), Stage::Rest);
-    assert_eq!(next(Stage::Rest.after(), true, &applied, &[]), None);
+    assert_eq!(ApplyStage::Webhooks.after(), ApplyStage::Own);
+    assert_eq!(next(ApplyStage::Own, true, &applied, &[]), Some(ApplyStep::Own));
+    assert_eq!(ApplyStage::Own.after(), ApplyStage::Rest);
+    assert_eq!(next(ApplyStage::Rest.after(), true, &applied, &[]), None);
     assert!(!lacks_deployment(&reported(Missing, Recorded)));
 }
 

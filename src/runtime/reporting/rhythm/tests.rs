@@ -60,16 +60,16 @@ fn the_condition_names_the_broken_part_of_the_way() {
     for (found, way, expected) in [
         (&not_yet, None, (Status::False, reason::NOT_READY)),
         (&AgentState::Ready, None, (Status::True, reason::INSTALLED)),
-        (&AgentState::Ready, Some(Way::Awaited), (Status::Unknown, reason::AWAITED)),
-        (&AgentState::Ready, Some(Way::Unproven), (Status::Unknown, reason::AWAITED)),
-        (&AgentState::Ready, Some(Way::Heard), (Status::True, reason::HEARD)),
-        (&AgentState::Ready, Some(Way::Silent), (Status::False, reason::SILENT)),
-        (&AgentState::Ready, Some(Way::Deaf), (Status::False, reason::DEAF)),
-        (&AgentState::Ready, Some(Way::Refused), (Status::False, reason::REFUSED)),
+        (&AgentState::Ready, Some(WatchState::Awaited), (Status::Unknown, reason::AWAITED)),
+        (&AgentState::Ready, Some(WatchState::Unproven), (Status::Unknown, reason::AWAITED)),
+        (&AgentState::Ready, Some(WatchState::Heard), (Status::True, reason::HEARD)),
+        (&AgentState::Ready, Some(WatchState::Silent), (Status::False, reason::SILENT)),
+        (&AgentState::Ready, Some(WatchState::Deaf), (Status::False, reason::DEAF)),
+        (&AgentState::Ready, Some(WatchState::Refused), (Status::False, reason::REFUSED)),
     ] {
         let fact = fact_of(found, way);
         assert_eq!((fact.status, fact.reason), expected);
-        assert_eq!(way.is_some_and(Way::is_broken), reason::BROKEN.contains(&fact.reason), "{way:?}");
+        assert_eq!(way.is_some_and(WatchState::is_broken), reason::BROKEN.contains(&fact.reason), "{way:?}");
     }
     assert_eq!(fact_of(&not_yet, None).message, "not yet");
 }

@@ -9,7 +9,7 @@ use crate::{
         shared::ObjectMeta,
     },
     definition::{Kind, code, near},
-    diagnostic::Place,
+    diagnostic::FilePosition,
     plan::{rollout, setup::OptIn},
     yaml,
 };
@@ -213,7 +213,7 @@ impl Check<'_> {
     }
 
     /// The location of the module's objects, as written.
-    pub(super) fn module_path(&self, value: &Value) -> Option<(String, Place)> {
+    pub(super) fn module_path(&self, value: &Value) -> Option<(String, FilePosition)> {
         let written = value.pointer("/metadata/annotations")?.get(annotation::MODULE_PATH)?.as_str()?;
         let place = self.at(&["metadata".into(), "annotations".into(), annotation::MODULE_PATH.into()]);
         Some((written.to_owned(), place))

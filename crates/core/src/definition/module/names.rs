@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{ModuleObjects, SourceObject};
 use crate::{
     content::ContentId,
-    diagnostic::Place,
+    diagnostic::FilePosition,
     inventory::Inventory,
     object::{Gvk, Object, ObjectId},
 };
@@ -68,7 +68,7 @@ impl ModuleNames {
                 metadata["namespace"] = json!(id.namespace);
             }
             let value = json!({"apiVersion": gvk.api_version(), "kind": id.kind, "metadata": metadata});
-            Some(SourceObject::new(&Object::new(value).ok()?, Place::file("")))
+            Some(SourceObject::new(&Object::new(value).ok()?, FilePosition::file("")))
         };
         ModuleObjects { content, objects: self.0.iter().filter_map(object).collect() }
     }

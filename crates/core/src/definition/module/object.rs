@@ -19,7 +19,7 @@ use crate::{
     budget::Budget,
     content::ContentId,
     definition::{ModuleObjects, SourceObject, code},
-    diagnostic::{Diagnostic, Diagnostics, LISTED_IN_FILE_MAX, Place, Severity},
+    diagnostic::{Diagnostic, Diagnostics, FilePosition, LISTED_IN_FILE_MAX, Severity},
     kubernetes::{Api, Version},
     name::Key,
     object::{DisplayPath, ObjectId, PathPart},
@@ -160,7 +160,7 @@ pub(in crate::definition) struct Kinds {
 #[derive(Debug)]
 pub(in crate::definition) struct Use {
     /// The `apiVersion` of the first object.
-    pub(in crate::definition) place: Place,
+    pub(in crate::definition) place: FilePosition,
     /// How many objects of the module have this kind.
     pub(in crate::definition) objects: usize,
     pub(in crate::definition) did_you_mean: Option<&'static str>,
@@ -396,7 +396,7 @@ fn is_base64(text: &str) -> bool {
 impl Check<'_> {
     fn error(&mut self, path: &[PathPart], message: impl Into<String>, hint: &str) {
         let (line, column) = self.places.position(path);
-        let place = Place::at(self.path, line, column);
+        let place = FilePosition::at(self.path, line, column);
         self.out.push(Diagnostic::error(code::MODULE_OBJECT, message).hint(hint).at(place));
     }
 
@@ -412,14 +412,14 @@ impl Check<'_> {
             Api::Absent { .. } if api_version == "v1" && kind.eq_ignore_ascii_case("Secret") => return,
             Api::Absent { message, hint, field } => {
                 let (line, column) = self.places.position(&[field.into()]);
-                let place = Place::at(self.path, line, column);
+                let place = FilePosition::at(self.path, line, column);
                 let message = yaml::printable(&message);
                 rejected.push(Diagnostic::error(code::KUBERNETES_KIND, message).hint(hint).at(place));
                 return;
             }
             Api::Foreign { did_you_mean } => {
                 let (line, column) = self.places.position(&["apiVersion".into()]);
-                let place = Place::at(self.path, line, column);
+                let place = FilePosition::at(self.path, line, column);
                 let first = || Use { place, objects: 0, did_you_mean };
                 kinds.used.entry(gvk(self.node)).or_insert_with(first).objects += 1;
                 return;
@@ -446,7 +446,7 @@ impl Check<'_> {
                 _ => self.places.position(&violation.path),
             };
             let hint = violation.hint.as_deref().unwrap_or("check the indentation and the quotes");
-            let place = Place::at(self.path, line, column);
+            let place = FilePosition::at(self.path, line, column);
             let error = Diagnostic::error(code::KUBERNETES_FIELD, sentence(&violation)).hint(yaml::printable(hint));
             rejected.push(error.at(place));
         }
@@ -467,7 +467,7 @@ impl Check<'_> {
                 ViolationKind::UnknownField { .. } => self.places.key_position(&violation.path),
                 _ => self.places.position(&violation.path),
             };
-            let place = Place::at(self.path, line, column);
+            let place = FilePosition::at(self.path, line, column);
             self.out.push(Diagnostic::error(code::MODULE_OBJECT, sentence(&violation)).hint(hint).at(place));
         }
     }
@@ -481,7 +481,7 @@ impl Check<'_> {
             yaml::short(kind)
         );
         let (line, column) = self.node.position(&["metadata".into()]);
-        let place = Place::at(self.path, line, column);
+        let place = FilePosition::at(self.path, line, column);
         self.out.push(Diagnostic::warning(code::NAMESPACE_MISSING, message).hint("write `namespace`").at(place));
     }
 
@@ -617,7 +617,7 @@ impl Check<'_> {
             let message = format!("a {kind} has no field `{}` here", yaml::short(&entry.key));
             let hint = crate::definition::near::did_you_mean(&entry.key, known.iter().copied());
             let hint = hint.unwrap_or_else(|| "remove it".to_owned());
-            let place = Place::at(self.path, line, column);
+            let place = FilePosition::at(self.path, line, column);
             self.out.push(Diagnostic::error(code::MODULE_OBJECT, message).hint(hint).at(place));
         }
         unknown.is_empty()

@@ -181,7 +181,7 @@ impl World {
         let ids = ids.chain((0 < self.losing_object).then(|| template.clone()));
         let declared: BTreeMap<Id, Declared> = ids
             .map(|id| {
-                let place = Place::at(&"kymas.yaml".into(), 3, 1);
+                let place = FilePosition::at(&"kymas.yaml".into(), 3, 1);
                 (id, Declared { digest: "d".into(), place, adopt: false, needs: Vec::new() })
             })
             .collect();

@@ -14,7 +14,7 @@ use crate::{
     api::{KYMA_GROUP, Kyma, kyma::KymaSpec, shared::CustomResourcePolicy},
     content::ContentId,
     definition::{Definition, Definitions, Kind, SourceObject},
-    diagnostic::{Diagnostic, Diagnostics, Place},
+    diagnostic::{Diagnostic, Diagnostics, FilePosition},
     landscape::{self, Landscape, SourceName},
     name::Key,
     object::{Object, ObjectId, PathPart, Stage},
@@ -64,7 +64,7 @@ pub struct Part {
     /// The objects.
     pub shared: Arc<SharedObjects>,
     /// The definitions; empty for objects from the runtime's own Kyma.
-    pub places: Vec<Place>,
+    pub places: Vec<FilePosition>,
     /// The name of a template, or [`BUILT_IN`].
     pub maker: &'static str,
 }
@@ -215,17 +215,17 @@ impl<'a> Outline<'a> {
     }
 
     /// The place of a definition.
-    pub fn place(&self, kind: Kind, key: &Key) -> Place {
-        self.definition(kind, key).map_or_else(|| Place::file(""), |definition| definition.place.clone())
+    pub fn place(&self, kind: Kind, key: &Key) -> FilePosition {
+        self.definition(kind, key).map_or_else(|| FilePosition::file(""), |definition| definition.place.clone())
     }
 
     /// The place where a Kyma requests a module; `None` for a Kyma that git does not declare.
-    pub fn wish(&self, kyma: &Kyma, key: &Key, module: &str) -> Option<Place> {
+    pub fn wish(&self, kyma: &Kyma, key: &Key, module: &str) -> Option<FilePosition> {
         let definition = self.definition(Kind::Kyma, key)?;
         let index = kyma.spec.modules.iter().position(|wanted| wanted.name == module).unwrap_or_default();
         let path = [PathPart::from("spec"), PathPart::from("modules"), PathPart::from(index)];
         let (line, column) = definition.fields.position(&path);
-        Some(Place::at(&definition.place.path, line, column))
+        Some(FilePosition::at(&definition.place.path, line, column))
     }
 
     /// Passes on all objects of the control plane: definitions first, then what is generated, in the order of apply.
@@ -325,9 +325,9 @@ impl<'a> Outline<'a> {
     }
 
     /// The place that makes a module part of a Kyma: its entry in `spec.modules`, or its release.
-    fn place_of_module(&self, kyma: &Kyma, key: &Key, module: &str, offer: &Offer) -> Place {
+    fn place_of_module(&self, kyma: &Kyma, key: &Key, module: &str, offer: &Offer) -> FilePosition {
         match offer {
-            Offer::Channel(_) => self.wish(kyma, key, module).unwrap_or_else(|| Place::file("")),
+            Offer::Channel(_) => self.wish(kyma, key, module).unwrap_or_else(|| FilePosition::file("")),
             Offer::Mandatory => self.place(Kind::ModuleReleaseMeta, &Key::new(key.namespace(), module)),
         }
     }

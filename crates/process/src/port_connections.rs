@@ -39,7 +39,7 @@ pub struct Limits {
 
 /// The connections of one port.
 #[derive(Debug)]
-pub struct Places {
+pub struct PortConnections {
     limits: Limits,
     /// Orders what happened: numbers of connections, and moments at which they changed their stage.
     clock: u64,
@@ -93,12 +93,12 @@ struct Line {
 /// Leading bits of an IPv6 address that name one peer: the owner of one address has the whole network.
 const IPV6_PEER_BITS: u32 = 64;
 
-// === impl Places ===
+// === impl PortConnections ===
 
-impl Places {
+impl PortConnections {
     /// No connections yet.
-    pub fn new(limits: Limits) -> Places {
-        Places {
+    pub fn new(limits: Limits) -> PortConnections {
+        PortConnections {
             limits,
             clock: 0,
             all: HashMap::new(),
@@ -147,7 +147,7 @@ impl Places {
         self.leave_after(number, now, grace)
     }
 
-    /// The sender of a connection is known. From now on it is busy, until [`Places::rest`].
+    /// The sender of a connection is known. From now on it is busy, until [`PortConnections::rest`].
     pub fn prove(&mut self, number: Number, sender: Option<&str>) -> Proven {
         let Some(Connection { stage: Stage::Opening | Stage::Unproven { .. }, .. }) = self.all.get(&number) else {
             return Proven::Placed;

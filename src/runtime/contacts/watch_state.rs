@@ -1,13 +1,13 @@
-//! Decides which part of the way between a runtime and this process works. Pure.
+//! Decides whether changes in a runtime reach this process, and where they stop. Pure.
 
 use std::time::Duration;
 
 use tidegate_core::conditions::watch as reason;
 use tokio::time::Instant;
 
-/// The way from a change in a runtime to this process.
+/// Whether changes in a runtime reach this process, and where they stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum WatchState {
     /// The agent runs and has not connected yet.
     Awaited,
     /// The agent connects, and no probe has come back yet.
@@ -37,26 +37,26 @@ pub(super) struct Contact {
     sent: Option<Sent>,
     /// When a probe last could not be sent.
     unsent: Option<Instant>,
-    /// Since when an agent runs that can be probed, and the way that the status reports.
-    reported: Option<(Instant, Way)>,
-    /// The way that a pass is to report next, once the queue has it.
-    queued: Option<Way>,
-    /// The last broken way that users were told of, until the whole way works again.
-    alarm: Option<Way>,
+    /// Since when an agent runs that can be probed, and the state that the status reports.
+    reported: Option<(Instant, WatchState)>,
+    /// The state that a pass is to report next, once the queue has it.
+    queued: Option<WatchState>,
+    /// The last broken state that users were told of, until probes come back again.
+    alarm: Option<WatchState>,
 }
 
-/// What users are told of a way.
+/// What users are told of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     /// It is broken, or broken in another place.
     Broken,
-    /// The whole way works again.
+    /// Probes come back again.
     Restored,
 }
 
 /// Which probes are sent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Turn {
+pub(super) enum ProbePriority {
     /// A mark was lost, and whether the agent is deaf is not decided yet.
     Doubt,
     /// It is the turn of its runtime: no mark was lost.
@@ -110,52 +110,54 @@ impl Times {
     }
 }
 
-// === impl Way ===
+// === impl WatchState ===
 
-impl Way {
+impl WatchState {
     /// The reason of the condition.
     pub(crate) fn reason(self) -> &'static str {
         match self {
-            Way::Awaited | Way::Unproven => reason::AWAITED,
-            Way::Heard => reason::HEARD,
-            Way::Silent => reason::SILENT,
-            Way::Deaf => reason::DEAF,
-            Way::Refused => reason::REFUSED,
+            WatchState::Awaited | WatchState::Unproven => reason::AWAITED,
+            WatchState::Heard => reason::HEARD,
+            WatchState::Silent => reason::SILENT,
+            WatchState::Deaf => reason::DEAF,
+            WatchState::Refused => reason::REFUSED,
         }
     }
 
-    /// The way that a condition with this reason reports, if it is about one that has been decided.
-    pub(crate) fn of_reason(reason: &str) -> Option<Way> {
-        [Way::Heard, Way::Silent, Way::Deaf, Way::Refused].into_iter().find(|way| way.reason() == reason)
+    /// The state that a condition with this reason reports, if it is about one that has been decided.
+    pub(crate) fn of_reason(reason: &str) -> Option<WatchState> {
+        [WatchState::Heard, WatchState::Silent, WatchState::Deaf, WatchState::Refused]
+            .into_iter()
+            .find(|state| state.reason() == reason)
     }
 
     /// Whether a user should act.
     pub(crate) fn is_broken(self) -> bool {
         match self {
-            Way::Silent | Way::Deaf | Way::Refused => true,
-            Way::Awaited | Way::Unproven | Way::Heard => false,
+            WatchState::Silent | WatchState::Deaf | WatchState::Refused => true,
+            WatchState::Awaited | WatchState::Unproven | WatchState::Heard => false,
         }
     }
 
     /// The message of the condition.
     pub(crate) fn message(self) -> &'static str {
         match self {
-            Way::Awaited => "the agent runs but has not connected yet",
-            Way::Unproven => {
+            WatchState::Awaited => "the agent runs but has not connected yet",
+            WatchState::Unproven => {
                 "the agent runs and connects, but no probe through the runtime's API server has come back yet; until \
                  then, each resync checks the runtime"
             }
-            Way::Heard => "the agent runs and reports changes in the runtime",
-            Way::Silent => {
+            WatchState::Heard => "the agent runs and reports changes in the runtime",
+            WatchState::Silent => {
                 "the agent runs but does not connect: check its connection to the control plane (address, \
                  certificates, network policies); until it connects, each resync checks the runtime"
             }
-            Way::Deaf => {
+            WatchState::Deaf => {
                 "the agent connects, but the runtime's API server does not reach it: check the Service \
                  kyma-system/skr-webhook, its port, network policies and the CA in the webhook configuration; until a \
                  probe comes back, each resync checks the runtime"
             }
-            Way::Refused => {
+            WatchState::Refused => {
                 "the agent connects, but the listener refuses its certificate: check that it names the Kyma's runtime \
                  id and domain, and that no other Kyma has this id; until it is accepted, each resync checks the \
                  runtime"
@@ -175,21 +177,25 @@ impl Contact {
         (self.any, self.is_ours) = (Some(now), true);
     }
 
-    /// A pass reports this way, for an agent that runs since this moment. `former` is what the status said before.
-    pub(super) fn report(&mut self, reported: Option<(Instant, Way)>, former: Option<Way>) -> Option<News> {
+    /// A pass reports this state, for an agent that runs since this moment. `former` is what the status said before.
+    pub(super) fn report(
+        &mut self,
+        reported: Option<(Instant, WatchState)>,
+        former: Option<WatchState>,
+    ) -> Option<News> {
         (self.reported, self.queued) = (reported, None);
-        let (_, way) = reported?;
-        if way.is_broken() {
-            let told = self.alarm.replace(way).or(former);
-            return (told != Some(way)).then_some(News::Broken);
+        let (_, state) = reported?;
+        if state.is_broken() {
+            let told = self.alarm.replace(state).or(former);
+            return (told != Some(state)).then_some(News::Broken);
         }
-        let was_broken = self.alarm.or(former).is_some_and(Way::is_broken);
-        match way {
-            Way::Heard => {
+        let was_broken = self.alarm.or(former).is_some_and(WatchState::is_broken);
+        match state {
+            WatchState::Heard => {
                 self.alarm = None;
                 was_broken.then_some(News::Restored)
             }
-            // It connects again, but the whole way is not proven yet.
+            // It connects again, but no probe has come back yet.
             _ => {
                 self.alarm = self.alarm.or(former.filter(|_| was_broken));
                 None
@@ -213,15 +219,15 @@ impl Contact {
     }
 
     /// Which turn a probe has, and when it became due, if it is now. Only an agent that runs and connects is probed.
-    pub(super) fn probe_due(&self, times: Times, now: Instant) -> Option<(Turn, Instant)> {
+    pub(super) fn probe_due(&self, times: Times, now: Instant) -> Option<(ProbePriority, Instant)> {
         let (ready, _) = self.reported?;
         if !self.is_alive(times, now) || self.is_refused(times, now) {
             return None;
         }
         let (turn, since) = match self.sent {
-            Some(sent) if sent.times < TRIES => (Turn::Doubt, sent.last + times.answer),
-            Some(sent) => (Turn::Deaf, sent.last + times.deaf_retry),
-            None => (Turn::Usual, self.echoed.max(self.unsent).map_or(ready, |last| last + times.interval)),
+            Some(sent) if sent.times < TRIES => (ProbePriority::Doubt, sent.last + times.answer),
+            Some(sent) => (ProbePriority::Deaf, sent.last + times.deaf_retry),
+            None => (ProbePriority::Usual, self.echoed.max(self.unsent).map_or(ready, |last| last + times.interval)),
         };
         (since <= now).then_some((turn, since))
     }
@@ -236,39 +242,39 @@ impl Contact {
         sent.mark
     }
 
-    /// The way, for an agent that runs since `ready`.
-    pub(super) fn way(&self, ready: Instant, former: Option<Way>, times: Times, now: Instant) -> Way {
+    /// The state, for an agent that runs since `ready`.
+    pub(super) fn state(&self, ready: Instant, former: Option<WatchState>, times: Times, now: Instant) -> WatchState {
         if self.is_refused(times, now) {
-            return Way::Refused;
+            return WatchState::Refused;
         }
         if self.is_alive(times, now) {
             match (self.has_lost(times, now), self.is_late(times, now)) {
-                (true, false) => return Way::Deaf,
+                (true, false) => return WatchState::Deaf,
                 // It does not connect either, so it will be silent soon. Two reasons in a row would mislead a user.
-                (true, true) => return former.unwrap_or(Way::Unproven),
+                (true, true) => return former.unwrap_or(WatchState::Unproven),
                 (false, _) => {}
             }
             return match (self.echoed, former) {
-                (Some(_), _) | (None, Some(Way::Heard)) => Way::Heard,
+                (Some(_), _) | (None, Some(WatchState::Heard)) => WatchState::Heard,
                 // A new process has sent no mark yet.
-                (None, Some(Way::Deaf)) => Way::Deaf,
-                (None, _) => Way::Unproven,
+                (None, Some(WatchState::Deaf)) => WatchState::Deaf,
+                (None, _) => WatchState::Unproven,
             };
         }
         if times.silent_after <= now.saturating_duration_since(ready) {
-            return Way::Silent;
+            return WatchState::Silent;
         }
         // A new process has no connections yet, so it relies on the last status.
-        former.unwrap_or(Way::Awaited)
+        former.unwrap_or(WatchState::Awaited)
     }
 
     /// Whether the status no longer says what is known, and no pass has been asked for yet that corrects it.
     pub(super) fn take_news(&mut self, times: Times, now: Instant) -> bool {
         let Some((ready, reported)) = self.reported else { return false };
-        let way = self.way(ready, Some(reported), times, now);
-        let is_news = way != self.queued.unwrap_or(reported);
+        let state = self.state(ready, Some(reported), times, now);
+        let is_news = state != self.queued.unwrap_or(reported);
         if is_news {
-            self.queued = Some(way);
+            self.queued = Some(state);
         }
         is_news
     }

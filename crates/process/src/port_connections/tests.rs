@@ -2,7 +2,7 @@ use super::*;
 
 /// A port with few places, and connections by letter.
 struct Port {
-    places: Places,
+    places: PortConnections,
     numbers: BTreeMap<char, Number>,
     now: Instant,
 }
@@ -12,7 +12,7 @@ const GRACE: Duration = Duration::from_secs(1);
 
 impl Port {
     fn new() -> Port {
-        Port { places: Places::new(LIMITS), numbers: BTreeMap::new(), now: Instant::now() }
+        Port { places: PortConnections::new(LIMITS), numbers: BTreeMap::new(), now: Instant::now() }
     }
 
     fn name(&self, number: Number) -> char {
