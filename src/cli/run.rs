@@ -27,10 +27,10 @@ pub(super) struct Arguments {
     #[arg(long)]
     print_config: bool,
     /// Reconcile everything once and exit. Exit code 0: done; 3: definitions are invalid; 5: work is left, which is
-    /// listed, also if only a missing right holds it up; or the control plane cannot be reached, rejects the credentials
-    /// or lacks a kind. With `--observe`, compare everything once and print the table, without a port that no option
-    /// names. Exit code 0: no difference but decided improvements; 1: differences; 5: not everything could be compared
-    /// [default: off]
+    /// listed, also if only a missing right holds it up; or the control plane cannot be reached, rejects the
+    /// credentials or lacks a kind. With `--observe`, compare everything once and print the table, without a port that
+    /// no option names. Exit code 0: no difference but decided improvements; 1: differences; 5: not everything could be
+    /// compared [default: off]
     #[arg(long)]
     once: bool,
     /// Wait at most this long with `--once`

@@ -138,7 +138,7 @@ impl KcpLandscape {
     async fn other_pods_are_ready(&self) {
         for name in super::DEPLOYMENTS.into_iter().filter(|name| *name != "public-front-proxy") {
             let found = self.read("Deployment", name).await.unwrap_or_default();
-            if found["status"]["observedGeneration"] != found["metadata"]["generation"] {
+            if found["status"]["readyReplicas"] != found["spec"]["replicas"] {
                 self.pods_are_ready(name).await;
             }
         }
@@ -523,6 +523,7 @@ async fn r66_a_ca_is_replaced_while_a_resource_moves() {
     landscape.proxy_is_in(EU).await;
     landscape.place("FrontProxy", "public", json!("us")).await;
     landscape.until_there(US, "Deployment", "public-front-proxy", "it exists", |_| true).await;
+    let former = landscape.read("Secret", "main-client-ca").await.unwrap();
     landscape.delete("Secret", "main-client-ca").await;
     landscape.until("Secret", "main-client-ca", "cert-manager makes it again", |_| true).await;
     let trust = async || condition(&landscape.read("RootShard", "main").await.unwrap(), "tidegate.dev/Trust");
@@ -538,9 +539,17 @@ async fn r66_a_ca_is_replaced_while_a_resource_moves() {
     let said = trust().await;
     assert!(said.ends_with(lags), "{said}");
     assert!(landscape.read_there(EU, "Deployment", "public-front-proxy").await.is_some());
+    // The new pods trust both as well.
+    let present = landscape.read("Secret", "main-client-ca").await.unwrap();
+    let trusted = landscape.read_there(US, "Secret", "public-merged-client-ca").await.unwrap();
+    let certificates = |secret: &Value| {
+        String::from_utf8(STANDARD.decode(secret["data"]["tls.crt"].as_str().unwrap()).unwrap()).unwrap()
+    };
+    for ca in [&former, &present] {
+        assert!(certificates(&trusted).contains(certificates(ca).trim()), "{trusted}");
+    }
     let moved = landscape.read_there(US, "Deployment", "public-front-proxy").await.unwrap();
-    assert!(moved["spec"]["template"].to_string().contains("\"main-client-ca-trust\""), "{moved}");
-    assert!(landscape.all_there(US, "Secret").await.contains(&"main-client-ca-trust".to_owned()));
+    assert!(moved["spec"]["template"].to_string().contains("\"public-merged-client-ca\""), "{moved}");
 
     landscape.pods_are_ready_there(US, "public-front-proxy").await;
     landscape.until_nothing_is_there(EU).await;

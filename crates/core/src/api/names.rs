@@ -154,8 +154,8 @@ pub mod annotation {
     pub const ADOPTED_AS: &str = "tidegate.dev/adopted-as";
     /// `true` on a Shard that is being deleted: it goes although it may hold workspaces. It gives no cluster up.
     pub const FORCE_REMOVAL: &str = "tidegate.dev/force-removal";
-    /// On a resource of a kcp landscape: the names or UIDs of other clusters that are gone for good, separated by commas.
-    /// What is there is not waited for.
+    /// On a resource of a kcp landscape: the names or UIDs of other clusters that are gone for good, separated by
+    /// commas. What is there is not waited for.
     pub const FORGET_CLUSTER: &str = "tidegate.dev/forget-cluster";
     /// The cluster for the objects of a resource of a kcp landscape.
     pub const CLUSTER: &str = "tidegate.dev/cluster";
