@@ -182,7 +182,9 @@ pub(crate) async fn report_failure(
     }
     let cause = controller::cause(triggers);
     let written = enact::report(context.kcp, &cause, kind, key, &status).await;
-    written.map_err(|error| Failure::new(error.class(), error.reason(), error))
+    written.map_err(|error| Failure::new(error.class(), error.reason(), error))?;
+    context.memory.set_reported(kind, key, metadata, &status);
+    Ok(())
 }
 
 /// The tables that a plan depends on.
@@ -632,8 +634,9 @@ impl SetupPass<'_> {
             tracing::debug!(problem, "not everything is applied");
             self.tell(events::Severity::Warning, reason::NOT_APPLIED, problem);
         }
-        let status = status::status(facts, ambient::now());
-        let before = self.resources.status(kind, key);
+        let before = memory.reported(kind, key, self.metadata);
+        let before = before.unwrap_or_else(|| self.resources.status(kind, key));
+        let status = status::status(facts, &before, ambient::now());
         if before == status {
             memory.said(kind, key);
             memory.set_places(kind, key, facts.placement.places.clone());
@@ -646,6 +649,7 @@ impl SetupPass<'_> {
         }
         memory.said(kind, key);
         enact::report(kcp, self.cause, kind, key, &status).await?;
+        memory.set_reported(kind, key, self.metadata, &status);
         memory.set_places(kind, key, facts.placement.places.clone());
         Ok(None)
     }

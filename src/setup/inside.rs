@@ -281,14 +281,17 @@ impl SetupPass<'_> {
 
     /// Writes into the status of a Kubeconfig which workspace may have its ClusterRoleBindings.
     async fn record(&self, workspace: Option<&str>) -> Result<(), Error> {
-        let SetupPass { context, resources, kind, key, cause, .. } = *self;
+        let SetupPass { context, resources, kind, key, metadata, cause, .. } = *self;
         if let Some(workspace) = workspace {
-            let mut status = resources.status(kind, key);
+            let before = context.memory.reported(kind, key, metadata);
+            let mut status = before.unwrap_or_else(|| resources.status(kind, key));
             if !status.is_object() {
                 status = json!({});
             }
             status["authorization"] = json!({ "provisionedCluster": workspace });
-            return enact::report(context.kcp, cause, kind, key, &status).await;
+            enact::report(context.kcp, cause, kind, key, &status).await?;
+            context.memory.set_reported(kind, key, metadata, &status);
+            return Ok(());
         }
         // It may be a field of kcp-operator, which an apply would leave.
         let kind = enact::kind_of(kind);

@@ -294,9 +294,10 @@ impl SetupPass<'_> {
         if is_recorded {
             return Ok(());
         }
-        let status =
-            super::status::with_places(&resources.status(kind, key), places, metadata.generation, ambient::now());
+        let before = context.memory.reported(kind, key, metadata).unwrap_or_else(|| resources.status(kind, key));
+        let status = super::status::with_places(&before, places, metadata.generation, ambient::now());
         enact::report(context.kcp, cause, kind, key, &status).await?;
+        context.memory.set_reported(kind, key, metadata, &status);
         context.memory.set_places(kind, key, places.clone());
         Ok(())
     }

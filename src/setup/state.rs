@@ -8,8 +8,9 @@ use std::{
 };
 
 use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
 use tidegate_core::{
-    api::setup::Kind,
+    api::{setup::Kind, shared::ObjectMeta},
     landscape::setup::Resources,
     name::Key,
     object::{Digest, Object},
@@ -66,6 +67,8 @@ struct Memory {
     judged: Option<Judged>,
     /// Statuses that are not written yet.
     unsaid: HashMap<(Kind, Key), Unsaid>,
+    /// Statuses that were written, with the version of the resource before: its watch may not show them yet.
+    reported: HashMap<(Kind, Key), (String, Value)>,
     /// What was found inside kcp for Kubeconfigs.
     compared: HashMap<Key, Compared>,
     /// Connections to workspaces, by URL.
@@ -345,6 +348,24 @@ impl SetupMemory {
         self.lock().unsaid.remove(&(kind, key.clone()));
     }
 
+    /// Remembers a status that was written while the watch showed this version of the resource.
+    pub(super) fn set_reported(&self, kind: Kind, key: &Key, metadata: &ObjectMeta, status: &Value) {
+        if let Some(version) = &metadata.resource_version {
+            self.lock().reported.insert((kind, key.clone()), (version.clone(), status.clone()));
+        }
+    }
+
+    /// The status that was written last, if the watch still shows the version of the resource before.
+    pub(super) fn reported(&self, kind: Kind, key: &Key, metadata: &ObjectMeta) -> Option<Value> {
+        let (mut memory, key) = (self.lock(), (kind, key.clone()));
+        let (version, status) = memory.reported.get(&key)?;
+        if metadata.resource_version.as_ref() == Some(version) {
+            return Some(status.clone());
+        }
+        memory.reported.remove(&key);
+        None
+    }
+
     /// What was read of a Secret or ConfigMap.
     pub(super) fn content(&self, namespace: &str, name: &ObjectName) -> Option<Arc<KnownContent>> {
         self.lock().contents.get(&id(namespace, name)).cloned()
@@ -493,6 +514,7 @@ impl SetupMemory {
         memory.awaiting.retain(|_, by| !by.remove(&(kind, key.clone())) || !by.is_empty());
         memory.trying.remove(&(kind, key.clone()));
         memory.places.remove(&(kind, key.clone()));
+        memory.reported.remove(&(kind, key.clone()));
         memory.connections.leave((kind, key));
         if kind == Kind::Kubeconfig {
             memory.compared.remove(key);

@@ -72,9 +72,8 @@ pub(super) struct Facts<'a> {
     pub(super) leaving: Option<&'a str>,
 }
 
-/// The status. That of a CacheServer goes into an annotation.
-pub(super) fn status(facts: &Facts<'_>, now: Timestamp) -> Value {
-    let before = facts.resources.status(facts.kind, facts.key);
+/// The status, after the one before. That of a CacheServer goes into an annotation.
+pub(super) fn status(facts: &Facts<'_>, before: &Value, now: Timestamp) -> Value {
     let all: Vec<Condition> = serde_json::from_value(before["conditions"].clone()).unwrap_or_default();
     let mut conditions = Conditions { all, generation: facts.metadata.generation, now: Time(seconds(now)) };
     facts.own_conditions(&mut conditions);
@@ -341,10 +340,12 @@ impl Facts<'_> {
     }
 
     fn secret(&self) -> (bool, &'static str, String) {
-        let secret = |(name, _): &&(ObjectName, Outcome)| name.0 == ObjectKind::Secret;
         let Ok(plan) = self.plan else {
             return (false, "ClientCertificateSecretNotReady", "its reference is invalid".to_owned());
         };
+        // The built-in CA writes another one, with the client certificate.
+        let planned: Option<ObjectName> = plan.secrets.first().map(|secret| (ObjectKind::Secret, secret.name.clone()));
+        let secret = |(name, _): &&(ObjectName, Outcome)| planned.as_ref() == Some(name);
         match self.outcomes.iter().find(secret).map(|(_, outcome)| outcome) {
             Some(Outcome::Well) => (true, "SecretsReady", "the kubeconfig is in its Secret".to_owned()),
             Some(Outcome::Unusable(sentence) | Outcome::Refused(sentence)) => {

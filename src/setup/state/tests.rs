@@ -1,4 +1,5 @@
 use k8s_openapi::jiff::ToSpan as _;
+use serde_json::json;
 
 use super::*;
 
@@ -25,6 +26,19 @@ fn a_status_that_only_says_that_the_work_goes_on_waits_until_nothing_was_written
         memory.said(Kind::Shard, &key);
         assert_eq!(memory.postpone(Kind::Shard, &key, false, later + 900.milliseconds()), full);
     }
+}
+
+#[test]
+fn a_status_counts_as_written_until_the_watch_shows_a_newer_version() {
+    let (memory, key) = (SetupMemory::default(), Key::new("kcp-system", "eu"));
+    let version = |text: &str| ObjectMeta { resource_version: Some(text.to_owned()), ..ObjectMeta::default() };
+    let status = json!({"phase": "Running"});
+    assert_eq!(memory.reported(Kind::Shard, &key, &version("7")), None);
+    memory.set_reported(Kind::Shard, &key, &version("7"), &status);
+    assert_eq!(memory.reported(Kind::Shard, &key, &version("7")), Some(status));
+    assert_eq!(memory.reported(Kind::RootShard, &key, &version("7")), None);
+    assert_eq!(memory.reported(Kind::Shard, &key, &version("9")), None);
+    assert_eq!(memory.reported(Kind::Shard, &key, &version("7")), None, "it is forgotten");
 }
 
 #[test]

@@ -69,8 +69,8 @@ fn judged(
         placement: &Placement::default(),
         leaving,
     };
-    let after = status(&facts, Timestamp::from_second(1_800_000_000).unwrap());
     let before = resources.status(Kind::RootShard, &key);
+    let after = status(&facts, &before, Timestamp::from_second(1_800_000_000).unwrap());
     let is_under_way = is_under_way(&facts, &before, &after);
     (after, is_under_way)
 }
@@ -247,7 +247,8 @@ fn d13_a_kubeconfig_is_not_ready_before_its_secret_is_written() {
             placement: &Placement::default(),
             leaving: None,
         };
-        let status = status(&facts, Timestamp::from_second(1_800_000_000).unwrap());
+        let status =
+            status(&facts, &resources.status(facts.kind, &key), Timestamp::from_second(1_800_000_000).unwrap());
         (status["phase"].as_str().unwrap().to_owned(), said(&status)["Available"].clone())
     };
     let of = |phase: &str, available: &str| (phase.to_owned(), available.to_owned());
@@ -256,6 +257,13 @@ fn d13_a_kubeconfig_is_not_ready_before_its_secret_is_written() {
     let lacks = decide::Waits { keys: vec!["Secret main-server-ca does not exist".to_owned()], ..Default::default() };
     assert_eq!(phase(&secret(Outcome::Waits(lacks))), of("Provisioning", "False ServerCASecretNotReady"));
     assert_eq!(phase(&secret(Outcome::Well)), of("Ready", "True SecretsReady"));
+    // The built-in CA writes a Secret before, with the client certificate.
+    let issued = ((ObjectKind::Secret, "kubeconfig-cert-admin".to_owned()), Outcome::Well);
+    let both = |outcome| [vec![issued.clone()], secret(outcome)].concat();
+    assert_eq!(phase(std::slice::from_ref(&issued)), of("Provisioning", "False ClientCertificateSecretNotReady"));
+    let lacks = decide::Waits { keys: vec!["Secret main-server-ca does not exist".to_owned()], ..Default::default() };
+    assert_eq!(phase(&both(Outcome::Waits(lacks))), of("Provisioning", "False ServerCASecretNotReady"));
+    assert_eq!(phase(&both(Outcome::Well)), of("Ready", "True SecretsReady"));
 }
 
 #[test]
@@ -287,7 +295,8 @@ fn d14_a_shard_that_ran_falls_back_when_its_pods_go() {
             placement: &Placement::default(),
             leaving: None,
         };
-        status(&facts, Timestamp::from_second(1_800_000_000).unwrap())["phase"].clone()
+        status(&facts, &resources.status(facts.kind, &key), Timestamp::from_second(1_800_000_000).unwrap())["phase"]
+            .clone()
     };
     assert_eq!([phase(2), phase(0)], ["Running", "Provisioning"]);
 }
@@ -318,7 +327,7 @@ fn the_last_key_of_service_accounts_stays_in_the_status() {
             placement: &Placement::default(),
             leaving: None,
         };
-        status(&facts, Timestamp::from_second(1_800_000_000).unwrap())
+        status(&facts, &resources.status(facts.kind, &key), Timestamp::from_second(1_800_000_000).unwrap())
     };
     let first = of(&root(|_| ()), None);
     assert_eq!(recorded_key(&first), None);
