@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::join_all;
 use jiff::Timestamp;
 use tidegate_cluster::{Cluster, Kind};
 use tidegate_core::{
@@ -342,12 +343,13 @@ impl Definitions {
             Some((_, before)) => before.clone(),
             None => Observed::new(),
         };
-        for (plural, group) in DEFINITIONS {
-            observed
-                .insert(Guarded::Definition(plural, group), presence(kcp, &Guarded::Definition(plural, group)).await);
-        }
-        let found = presence(kcp, &wanted).await;
-        observed.insert(wanted, found);
+        let definitions = DEFINITIONS.map(|(plural, group)| Guarded::Definition(plural, group));
+        // At the same time: the first deletion of a pass waits for all of them.
+        let presences = definitions.into_iter().chain([wanted]).map(async |guarded| {
+            let found = presence(kcp, &guarded).await;
+            (guarded, found)
+        });
+        observed.extend(join_all(presences).await);
         self.take(began, observed, &sources());
     }
 
