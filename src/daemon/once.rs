@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use tidegate_cluster::Denial;
 use tidegate_core::overview::{Overview, SetupLine, UnreadableLine};
 use tokio::time::Instant;
 
-use super::{Context, Mode, Readiness};
+use super::{Context, Mode, Readiness, outage};
 
 use crate::{
     observe::Observation,
@@ -39,8 +40,8 @@ pub struct Observed {
 enum Ending {
     /// Nothing is left to do.
     Done,
-    /// Everything is done but what needs a missing right. Contains the right, as a sentence.
-    Denied(String),
+    /// Everything is done but what needs missing rights. Contains each of them, as a sentence.
+    Denied(Vec<String>),
     /// No work has begun, because rights are missing for that. Contains one line for each.
     NotBegun(Vec<String>),
     /// The control plane cannot be used. Contains the reason.
@@ -79,9 +80,9 @@ pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) ->
         Ending::NotBegun(lines) if report.is_none() => (invalid, not_done) = (false, lines),
         // A report has these lines.
         Ending::Done | Ending::NotBegun(_) => {}
-        Ending::Denied(right) => {
+        Ending::Denied(rights) => {
             not_done.extend(readiness.lines());
-            not_done.push(right);
+            not_done.extend(rights);
         }
         Ending::Unusable(why) => unusable = Some(why),
         Ending::TimedOut => {
@@ -132,7 +133,7 @@ async fn done(context: &Context, readiness: &Readiness) -> Ending {
         // Before readiness, an empty queue does not mean that everything is done.
         if !readiness.lines().is_empty() {
             match lacking(context, readiness).await {
-                Some(right) if !readiness.lines().is_empty() => return Ending::Denied(right),
+                Some(rights) if !readiness.lines().is_empty() => return Ending::Denied(rights),
                 Some(_) | None => continue,
             }
         }
@@ -143,10 +144,10 @@ async fn done(context: &Context, readiness: &Readiness) -> Ending {
         if !is_under_way(context) {
             return Ending::Done;
         }
-        if let Some(right) = lacking(context, readiness).await
+        if let Some(rights) = lacking(context, readiness).await
             && is_under_way(context)
         {
-            return Ending::Denied(right);
+            return Ending::Denied(rights);
         }
     }
 }
@@ -158,13 +159,30 @@ fn is_under_way(context: &Context) -> bool {
     }
 }
 
-/// The right that the control plane denies since work has begun, as a sentence, if nothing happens until that is
-/// certain. A process that observes reports what it cannot read by itself.
-async fn lacking(context: &Context, readiness: &Readiness) -> Option<String> {
-    let denial = context.kcp.denial().filter(|_| context.observation.is_none() && readiness.may_work())?;
+/// The rights that the control plane denies since work has begun, each as a sentence, if nothing happens until that is
+/// certain. What was granted meanwhile is tried again. A process that observes reports what it cannot read by itself.
+async fn lacking(context: &Context, readiness: &Readiness) -> Option<Vec<String>> {
+    // A registry that is being read wakes the runtimes that wait for it, and they are not in the queue until then.
+    let rests = || context.queue.busy().is_empty() && !context.components.is_awaited();
+    let before = missing_rights(context);
+    if before.is_empty() || context.observation.is_some() || !readiness.may_work() || !rests() {
+        return None;
+    }
     tokio::time::sleep(DENIED_MIN).await;
-    let is_certain = context.queue.busy().is_empty() && context.kcp.denial().as_ref() == Some(&denial);
-    is_certain.then(|| denial.sentence())
+    if outage::is_any_granted(context).await || context.kcp.outage().is_some() || !rests() {
+        return None;
+    }
+    let mut left = missing_rights(context);
+    left.retain(|denial| before.contains(denial));
+    (!left.is_empty()).then(|| left.iter().map(Denial::sentence).collect())
+}
+
+/// The rights whose lack holds up work, in a total order.
+fn missing_rights(context: &Context) -> Vec<Denial> {
+    let mut missing = context.kcp.denials();
+    missing.retain(|denial| !denial.is_of_events());
+    missing.sort();
+    missing
 }
 
 /// The overview of this process, including the sources of the command line.

@@ -31,7 +31,7 @@ use tower::ServiceBuilder;
 use super::{
     breaker::{Breaker, Outage},
     crowd::{Crowd, Member},
-    denial::Denial,
+    denial::{Denial, Denials},
     error::{self, Error, Target, Unreachable},
     failing::Failing,
     lease::Leadership,
@@ -97,8 +97,8 @@ pub(super) struct Transport {
     limits: Limits,
     counters: Arc<[AtomicU64; Verb::ALL.len()]>,
     breaker: Arc<Breaker>,
-    /// The permission that the client lacked last.
-    pub(super) denied: Mutex<Option<Denial>>,
+    /// The permissions that the client lacks.
+    pub(super) denied: Mutex<Denials>,
     worn: AtomicBool,
     crowd: Member,
     /// Without it, writes are always allowed.
@@ -462,7 +462,7 @@ impl Transport {
         if status == StatusCode::FORBIDDEN
             && let Some(denial) = error::said(body).and_then(|said| Denial::of_message(&said))
         {
-            *self.denied.lock() = Some(denial);
+            self.denied.lock().add(denial);
         }
         let retry_after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let retry_after = retry_after.and_then(|value| retry::asked(value, ambient::now().into(), BACKOFF_MAX));
