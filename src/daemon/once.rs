@@ -20,6 +20,8 @@ pub struct Report {
     pub invalid: bool,
     /// What is not done, one line each.
     pub not_done: Vec<String>,
+    /// What users should know although it leaves nothing undone, one line each.
+    pub notes: Vec<String>,
     /// Why the control plane cannot be used: it was not reached, rejects the credentials, or lacks kinds. Then nothing
     /// is known.
     pub unusable: Option<String>,
@@ -98,7 +100,16 @@ pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) ->
         }
     }
     let observed = report.map(|report| Observed { text: report.to_text(), differs: 0 < report.summary.differences });
-    Report { invalid, not_done, observed, unusable }
+    Report { invalid, not_done, notes: notes(context, readiness), observed, unusable }
+}
+
+/// The missing rights that hold up nothing.
+fn notes(context: &Context, readiness: &Readiness) -> Vec<String> {
+    let mut of_events = context.kcp.denials();
+    of_events.retain(Denial::is_of_events);
+    of_events.sort();
+    let of_events = of_events.iter().map(|denial| format!("some Events are not written: {}", denial.sentence()));
+    of_events.chain(readiness.unrenewed()).collect()
 }
 
 /// Returns once the control plane was asked and cannot be used: it cannot be reached, rejects the credentials or

@@ -116,13 +116,21 @@ impl Readiness {
         if !stores.missing().is_empty() && !stores.is_denied() {
             return None;
         }
-        let denial = self.leadership.denial();
-        if !self.leadership.is_leading() && self.leadership.other_holder().is_none() && denial.is_none() {
+        // A leader works until its Lease ends, even if it may not renew it.
+        let is_leading = self.leadership.is_leading();
+        let denial = self.leadership.denial().filter(|_| !is_leading);
+        if !is_leading && self.leadership.other_holder().is_none() && denial.is_none() {
             return None;
         }
         let mut lines = stores.not_listed();
         lines.extend(denial.iter().map(|denial| not_allowed(denial)));
         (!lines.is_empty()).then_some(lines)
+    }
+
+    /// Why this process, which leads, cannot renew its Lease; `None` if no right is missing for that.
+    pub(super) fn unrenewed(&self) -> Option<String> {
+        let denial = self.leadership.denial().filter(|_| self.leadership.is_leading())?;
+        Some(format!("the Lease is not renewed: {denial}"))
     }
 
     /// Why nothing can be known of the control plane, if it was asked: it has never answered, rejects the credentials,
