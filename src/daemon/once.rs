@@ -44,6 +44,8 @@ enum Ending {
     Done,
     /// Everything is done but what needs missing rights. Contains each of them, as a sentence.
     Denied(Vec<String>),
+    /// The control plane rejects the credentials since a while, for example because they have expired.
+    Rejected,
     /// No work has begun, because rights are missing for that. Contains one line for each.
     NotBegun(Vec<String>),
     /// The control plane cannot be used. Contains the reason.
@@ -67,7 +69,12 @@ pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) ->
     let ending = tokio::select! {
         ending = tokio::time::timeout(timeout, done(context, readiness)) => ending.unwrap_or(Ending::TimedOut),
         why = unusable(readiness) => Ending::Unusable(why),
-        lines = denied(readiness) => Ending::NotBegun(lines),
+        // They may be granted later, but a pipeline should know now.
+        lines = lasting(|| readiness.denied()) => Ending::NotBegun(lines),
+        _ = lasting(|| readiness.rejected()) => match readiness.may_work() {
+            true => Ending::Rejected,
+            false => Ending::NotBegun(readiness.lines()),
+        },
     };
     let overview = overview(&context.stores);
     let report = context.observation.as_ref().map(|observation| observation.report(readiness.lines()));
@@ -86,6 +93,7 @@ pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) ->
             not_done.extend(readiness.lines());
             not_done.extend(rights);
         }
+        Ending::Rejected => not_done.extend(readiness.lines()),
         Ending::Unusable(why) => unusable = Some(why),
         Ending::TimedOut => {
             if report.is_none() {
@@ -123,13 +131,12 @@ async fn unusable(readiness: &Readiness) -> String {
     }
 }
 
-/// Returns once nothing but rights is missing for work to begin, and names them, one line each. They may be granted
-/// later, but a pipeline should know now.
-async fn denied(readiness: &Readiness) -> Vec<String> {
+/// Returns what `found` returns, once that is not `None` for long enough.
+async fn lasting<T>(found: impl Fn() -> Option<T>) -> T {
     let mut since: Option<Instant> = None;
     loop {
-        match readiness.denied() {
-            Some(lines) if DENIED_MIN <= since.get_or_insert_with(Instant::now).elapsed() => return lines,
+        match found() {
+            Some(found) if DENIED_MIN <= since.get_or_insert_with(Instant::now).elapsed() => return found,
             Some(_) => {}
             None => since = None,
         }
@@ -233,4 +240,20 @@ fn setup_lines(stores: &Stores) -> Vec<SetupLine> {
     let resources = stores.setup();
     let line = |(kind, key)| SetupLine::new(kind, resources.metadata(kind, key)?, &resources.status(kind, key));
     resources.ids().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// For example, a right that an API server learns of a moment after its role was stored.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_missing_for_less_than_three_seconds_ends_no_pass() {
+        let begin = Instant::now();
+        let is_missing = |seconds: f32| !(2.85..2.95).contains(&seconds);
+        let found = lasting(|| is_missing(begin.elapsed().as_secs_f32()).then_some("a right")).await;
+        assert_eq!(found, "a right");
+        let took = begin.elapsed();
+        assert!((Duration::from_secs(6)..Duration::from_millis(6_200)).contains(&took), "{took:?}");
+    }
 }

@@ -2,9 +2,14 @@
 
 use std::{net::TcpListener, time::Duration};
 
+use http::StatusCode;
+
 use tidegate_testbed::Extent;
 
-use crate::stage::{self, Stage, scenarios};
+use crate::{
+    harness,
+    stage::{self, Stage, scenarios},
+};
 
 scenarios! {
     a_single_pass_waits_for_a_registry_although_it_may_not_create_events,
@@ -80,4 +85,35 @@ async fn a_single_pass_for_which_a_right_is_granted_within_a_second_does_everyth
         assert!(report.not_done.iter().any(|line| line.contains(right)), "{right}: {report:#?}");
         assert!(began.elapsed() < TIMEOUT / 2, "{right}: {:?}", began.elapsed());
     }
+}
+
+/// What the pass has seen of the control plane before is still worth a report.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_single_pass_whose_credentials_expire_names_what_is_left_and_ends() {
+    let stage = stage_with(&[]).await;
+    // Work is left as long as the runtime does not answer.
+    stage.landscape.skrs[0].freeze();
+    let folder = harness::folder();
+    let state = format!("--state={}", folder.path().display());
+    let arguments = [
+        "run",
+        "--once",
+        "--timeout=5m",
+        "--allow-local-sources",
+        "--hooks-address=off",
+        "--metrics-address=127.0.0.1:0",
+        "--health-address=127.0.0.1:0",
+        &state,
+    ];
+    let expire = async {
+        let has_begun = |kyma: &serde_json::Value| kyma["metadata"]["finalizers"].is_array();
+        stage.until("work has begun", &stage.kcp, "Kyma", "kcp-system", "one", has_begun).await;
+        stage.landscape.kcp.fail(Some(StatusCode::UNAUTHORIZED)).await;
+    };
+    let (output, ()) = tokio::join!(stage.command(&arguments), expire);
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert_eq!(output.status.code(), Some(5), "{text}");
+    let says = |begin: &str, part: &str| text.lines().any(|line| line.starts_with(begin) && line.contains(part));
+    assert!(says("not done: the control plane at ", "rejected the credentials of this process"), "{text}");
+    assert!(says("not done: runtime kcp-system/one: ", "") && !text.contains("timed out"), "{text}");
 }

@@ -100,6 +100,8 @@ pub(super) struct Transport {
     /// The permissions that the client lacks.
     pub(super) denied: Mutex<Denials>,
     worn: AtomicBool,
+    /// Whether the last answer was that the credentials are rejected.
+    rejected: AtomicBool,
     crowd: Member,
     /// Without it, writes are always allowed.
     leadership: Option<Leadership>,
@@ -258,6 +260,7 @@ impl Transport {
             breaker: Arc::default(),
             denied: Mutex::default(),
             worn: AtomicBool::new(false),
+            rejected: AtomicBool::new(false),
             crowd: Member::default(),
             leadership: None,
             is_read_only: false,
@@ -309,6 +312,10 @@ impl Transport {
 
     pub(super) fn is_worn(&self) -> bool {
         self.worn.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn rejects_credentials(&self) -> bool {
+        self.rejected.load(Ordering::Relaxed)
     }
 
     pub(super) fn concurrency(&self) -> usize {
@@ -437,6 +444,7 @@ impl Transport {
 
     /// Records an answer. Wakes those that wait for the end of an outage if it is over.
     fn answered(&self, verb: Verb, target: &Target, status: StatusCode) {
+        self.rejected.store(status == StatusCode::UNAUTHORIZED, Ordering::Relaxed);
         let Some(failing) = &self.failing else { return };
         if failing.answered(verb, target, status, Instant::now()) {
             self.breaker.wake();
