@@ -161,9 +161,7 @@ async fn every_command_whose_credentials_are_rejected_names_the_server_and_the_r
     let found = join_all(commands.iter().map(|arguments| said(arguments))).await;
     let rejected = format!("the control plane at 127.0.0.1:{} rejected the credentials of ", server.port());
     for (arguments, (text, code)) in commands.iter().zip(found) {
-        // Of an export, any failure is that it is not complete.
-        let expected = if arguments[0] == "export" { 5 } else { 2 };
-        assert_eq!((&*text, code), (&*format!("error: {rejected}the kubeconfig\n"), expected), "{arguments:?}");
+        assert_eq!((&*text, code), (&*format!("error: {rejected}the kubeconfig\n"), 5), "{arguments:?}");
     }
     assert!(!Path::new(&new(folder.path())).exists(), "nothing is exported");
     for mode in MODES {

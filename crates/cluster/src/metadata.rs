@@ -212,8 +212,8 @@ fn claims_texts(entries: &[Manager]) -> bool {
     entries.iter().any(|entry| entry.operation == "Apply" && is_taken_over(&entry.manager) && claims(entry))
 }
 
-/// Whether anyone but Tidegate and the controllers of an object has written its content. A controller writes the status,
-/// and perhaps defaults into the spec. Users of kubectl may write a status as well, which makes them no controllers.
+/// Whether another than Tidegate and the controllers of an object has written its content. A controller writes the
+/// status, and perhaps defaults into the spec. Users of kubectl may write a status as well, but are no controllers.
 fn has_user_writes(entries: &[Manager]) -> bool {
     let claims = |entry: &Manager, what: fn(&Fields) -> bool| entry.fields.as_ref().is_some_and(what);
     let is_controller = |name: &str| {
