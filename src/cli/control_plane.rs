@@ -266,8 +266,8 @@ impl ControlPlaneFailure {
     }
 }
 
-/// What the user sees of an error that ends a command, and the exit code. That nothing can be known of the control plane
-/// is one sentence, whatever the command wanted there, and the same command may succeed later.
+/// What the user sees of an error that ends a command, and the exit code. That nothing can be known of the control
+/// plane is one sentence, whatever the command wanted there, and the same command may succeed later.
 pub(super) fn conclude(error: &anyhow::Error) -> (String, Exit) {
     let failure = error.chain().find_map(|cause| {
         let of_cluster = || cause.downcast_ref::<cluster::Error>().and_then(ControlPlaneFailure::of);

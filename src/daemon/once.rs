@@ -120,8 +120,8 @@ fn notes(context: &Context, readiness: &Readiness) -> Vec<String> {
     of_events.chain(readiness.unrenewed()).collect()
 }
 
-/// Returns once the control plane was asked and cannot be used: it cannot be reached, rejects the credentials or
-/// lacks kinds. As every command, a single pass does not wait for it.
+/// Returns once the control plane was asked and cannot be used: it cannot be reached, rejects the credentials,
+/// does not list its kinds or lacks some. As every command, a single pass does not wait for it.
 async fn unusable(readiness: &Readiness) -> String {
     loop {
         if let Some(why) = readiness.unusable() {

@@ -339,8 +339,9 @@ fn names_of_tests(code: &str) -> BTreeSet<&str> {
 
 #[test]
 fn only_functions_that_run_as_tests_are_taken_for_tests() {
-    let code = "#[test]\nfn one() {}\n#[tokio::test(flavor = \"multi_thread\")]\n/// Why.\n#[allow(a, reason = \"b\")]\n\
-                async fn two() {}\nfn a_helper() {}\nscenarios! {\n    a_scenario,\n    ; on real servers: a_row\n}\n\
+    let code = "#[test]\nfn one() {}\n#[tokio::test(flavor = \"multi_thread\")]\n/// Why.\n\
+                #[allow(a, reason = \"b\")]\nasync fn two() {}\nfn a_helper() {}\n\
+                scenarios! {\n    a_scenario,\n    ; on real servers: a_row\n}\n\
                 async fn a_scenario() {}\nscenarios!(one_more);\n#[cfg(test)]\nfn not_one() {}\n";
     assert_eq!(names_of_tests(code), BTreeSet::from(["a_row", "a_scenario", "one", "one_more", "two"]));
 }

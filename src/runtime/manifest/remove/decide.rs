@@ -112,10 +112,10 @@ pub(in crate::runtime::manifest) fn former_defaults_of_kind(
     }
 }
 
-/// Whether Tidegate created a custom resource by default, and no user has changed its spec since. A change makes another
-/// generation, but not every other generation is a user's: controllers write defaults, and without a subresource for it,
-/// a status counts as well. Objects of modules have the ownership label; those that have become a user's still name
-/// their Manifest.
+/// Whether Tidegate created a custom resource by default, and no user has changed its spec since. A change makes
+/// another generation, but not every other generation is a user's: controllers write defaults, and without a
+/// subresource for it, a status counts as well. Objects of modules have the ownership label; those that have become a
+/// user's still name their Manifest.
 fn is_as_made_by_us(metadata: &Metadata) -> bool {
     metadata.unreadable.is_none()
         && (metadata.generation <= 1 || !metadata.has_user_writes)
