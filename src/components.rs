@@ -278,6 +278,11 @@ impl Components {
         series.collect()
     }
 
+    /// Whether a runtime waits for a read that has not ended once. The queue does not show that.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.state.lock().is_awaited()
+    }
+
     /// A runtime that is gone waits for nothing.
     pub(crate) fn forget(&self, kyma: &Key) {
         self.state.lock().release(kyma);

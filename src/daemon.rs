@@ -596,7 +596,10 @@ async fn lost(leadership: &Leadership) -> anyhow::Error {
     leadership.lost().await;
     match leadership.other_holder() {
         Some(holder) => anyhow::anyhow!("lost leadership to {}", holder.name),
-        None => anyhow::anyhow!("lost leadership: could not renew the Lease in time"),
+        None => match leadership.denial() {
+            Some(denial) => anyhow::anyhow!("lost leadership: {denial}"),
+            None => anyhow::anyhow!("lost leadership: could not renew the Lease in time"),
+        },
     }
 }
 

@@ -18,7 +18,7 @@ pub mod controller {
 }
 
 pub mod daemon {
-    pub use crate::daemon::{Daemon, Ended, EventReceiver, Mode, hook_routes};
+    pub use crate::daemon::{Daemon, Ended, EventReceiver, Mode, Report, hook_routes};
 }
 
 pub mod gateway {

@@ -118,22 +118,23 @@ pub(super) struct Lacks {
     pub(super) not_served: BTreeSet<String>,
 }
 
-/// The control plane did not answer.
+/// Why nothing can be known of the control plane.
 #[derive(Debug, thiserror::Error)]
-#[error("the control plane at {server} cannot be reached: {cause}")]
-struct NotReached {
-    /// Host and port.
-    server: Arc<str>,
-    /// In one clause.
-    cause: String,
-}
-
-/// The control plane does not accept the client's credentials.
-#[derive(Debug, thiserror::Error)]
-#[error("the control plane at {server} rejected the credentials of the kubeconfig")]
-struct Unauthorized {
-    /// Host and port.
-    server: Arc<str>,
+pub(super) enum ControlPlaneFailure {
+    /// It did not answer.
+    #[error("the control plane at {server} cannot be reached: {cause}")]
+    NotReached {
+        /// Host and port.
+        server: Arc<str>,
+        /// In one clause.
+        cause: String,
+    },
+    /// It does not accept the client's credentials.
+    #[error("the control plane at {server} rejected the credentials of the kubeconfig")]
+    Unauthorized {
+        /// Host and port.
+        server: Arc<str>,
+    },
 }
 
 /// What is said of a server that has no namespaces at all.
@@ -165,13 +166,13 @@ impl Access {
             async move {
                 let cause = match tokio::time::timeout(limit, answer).await {
                     Ok(Ok(answer)) if answer.status() == StatusCode::UNAUTHORIZED => {
-                        return Err::<_, BoxError>(Unauthorized { server }.into());
+                        return Err::<_, BoxError>(ControlPlaneFailure::Unauthorized { server }.into());
                     }
                     Ok(Ok(answer)) => return Ok(answer),
-                    Ok(Err(error)) => NotReached::cause(&*error),
+                    Ok(Err(error)) => ControlPlaneFailure::cause(&*error),
                     Err(_elapsed) => Unreachable::Timeout.to_string(),
                 };
-                Err::<_, BoxError>(NotReached { server, cause }.into())
+                Err::<_, BoxError>(ControlPlaneFailure::NotReached { server, cause }.into())
             }
         };
         let builder = ClientBuilder::try_from(config.clone())
@@ -222,9 +223,33 @@ impl Access {
     }
 }
 
-// === impl NotReached ===
+// === impl ControlPlaneFailure ===
 
-impl NotReached {
+impl ControlPlaneFailure {
+    /// The same of the other client; `None` if the error is another one, or of another cluster.
+    pub(super) fn of(error: &cluster::Error) -> Option<ControlPlaneFailure> {
+        let is_control_plane = |cluster: &Arc<str>| **cluster == *ClusterName::Kcp.to_string();
+        match error {
+            cluster::Error::Unreachable { cluster, server, cause, .. } if is_control_plane(cluster) => {
+                Some(ControlPlaneFailure::NotReached { server: Arc::clone(server), cause: cause.to_string() })
+            }
+            cluster::Error::Unauthorized { cluster, server } if is_control_plane(cluster) => {
+                Some(ControlPlaneFailure::Unauthorized { server: Arc::clone(server) })
+            }
+            _ => None,
+        }
+    }
+
+    /// The failure that [`Access::client`] makes of a request without a usable answer. Fails with any other error.
+    pub(super) fn taken_from(error: kube::Error) -> Result<ControlPlaneFailure, kube::Error> {
+        match error {
+            kube::Error::Service(error) => {
+                error.downcast::<ControlPlaneFailure>().map(|failure| *failure).map_err(kube::Error::Service)
+            }
+            other => Err(other),
+        }
+    }
+
     /// Why a request has no answer, in one clause: the words of [`Unreachable`], if one of them fits.
     fn cause(error: &(dyn std::error::Error + 'static)) -> String {
         match Unreachable::of(error) {
@@ -239,65 +264,20 @@ impl NotReached {
             known => known.to_string(),
         }
     }
-
-    /// The same of the other client.
-    fn of(error: &cluster::Error) -> Option<NotReached> {
-        match error {
-            cluster::Error::Unreachable { cluster, server, cause, .. }
-                if **cluster == *ClusterName::Kcp.to_string() =>
-            {
-                Some(NotReached { server: Arc::clone(server), cause: cause.to_string() })
-            }
-            _ => None,
-        }
-    }
 }
 
-// === impl Unauthorized ===
-
-impl Unauthorized {
-    /// The same of the other client.
-    fn of(error: &cluster::Error) -> Option<Unauthorized> {
-        match error {
-            cluster::Error::Unauthorized { cluster, server } if **cluster == *ClusterName::Kcp.to_string() => {
-                Some(Unauthorized { server: Arc::clone(server) })
-            }
-            _ => None,
-        }
-    }
-}
-
-/// What the user sees of an error that ends a command, and the exit code. That the control plane cannot be reached, or
-/// rejects the credentials, is one sentence, whatever the command wanted there.
+/// What the user sees of an error that ends a command, and the exit code. That nothing can be known of the control
+/// plane is one sentence, whatever the command wanted there, and the same command may succeed later.
 pub(super) fn conclude(error: &anyhow::Error) -> (String, Exit) {
-    let of_control_plane = error.chain().find_map(|cause| {
-        let of_cluster = cause.downcast_ref::<cluster::Error>();
-        let not_reached = cause.downcast_ref::<NotReached>().map(ToString::to_string);
-        let unauthorized = cause.downcast_ref::<Unauthorized>().map(ToString::to_string);
-        let not_reached = not_reached.or_else(|| of_cluster.and_then(NotReached::of).map(|one| one.to_string()));
-        let unauthorized = unauthorized.or_else(|| of_cluster.and_then(Unauthorized::of).map(|one| one.to_string()));
-        let not_reached = not_reached.map(|sentence| (sentence, Exit::Incomplete));
-        not_reached.or(unauthorized.map(|sentence| (sentence, Exit::Usage)))
+    let failure = error.chain().find_map(|cause| {
+        let of_cluster = || cause.downcast_ref::<cluster::Error>().and_then(ControlPlaneFailure::of);
+        let failure = cause.downcast_ref::<ControlPlaneFailure>().map(ToString::to_string);
+        failure.or_else(|| of_cluster().map(|failure| failure.to_string()))
     });
-    of_control_plane.unwrap_or_else(|| (format!("{error:#}"), Exit::Usage))
-}
-
-/// What a report says of an error of the control plane.
-pub(super) fn said(error: &cluster::Error) -> String {
-    let not_reached = NotReached::of(error).map(|found| found.to_string());
-    let said = not_reached.or_else(|| Unauthorized::of(error).map(|found| found.to_string()));
-    said.unwrap_or_else(|| error.to_string())
-}
-
-/// Whether an error says that the control plane did not answer, or rejects the credentials. [`conclude`] makes one
-/// sentence of it.
-pub(super) fn is_of_all(error: &cluster::Error) -> bool {
-    NotReached::of(error).is_some() || Unauthorized::of(error).is_some()
-}
-
-/// Whether a request had no answer, or one that each further request gets: a command that goes on would wait for it.
-pub(super) fn is_unanswered(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Service(error) if error.is::<NotReached>() || error.is::<Unauthorized>())
+    match failure {
+        Some(sentence) => (sentence, Exit::Incomplete),
+        None => (format!("{error:#}"), Exit::Usage),
+    }
 }
 
 /// All objects of a kind in a namespace; what cannot be read goes into `lacks`. Fails if the API server does not list
@@ -465,19 +445,14 @@ pub(super) async fn check_namespaces(client: &Client, namespaces: &[String]) -> 
     Ok(())
 }
 
-/// The message of the API server instead of the whole answer, or which server did not answer.
+/// The message of the API server instead of the whole answer, or why there is none.
 pub(super) fn sentence(error: kube::Error) -> anyhow::Error {
-    match error {
-        kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),
+    match ControlPlaneFailure::taken_from(error) {
+        Ok(failure) => anyhow::Error::new(failure),
+        Err(kube::Error::Api(status)) => anyhow::anyhow!("{}", status.message),
         // Its own text would repeat that of its cause.
-        kube::Error::Service(error) => match error.downcast::<NotReached>() {
-            Ok(error) => anyhow::Error::new(*error),
-            Err(error) => match error.downcast::<Unauthorized>() {
-                Ok(error) => anyhow::Error::new(*error),
-                Err(error) => anyhow::anyhow!(error),
-            },
-        },
-        other => anyhow::Error::new(other),
+        Err(kube::Error::Service(error)) => anyhow::anyhow!(error),
+        Err(other) => anyhow::Error::new(other),
     }
 }
 

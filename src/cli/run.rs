@@ -137,6 +137,9 @@ fn conclude(report: &Report) -> Exit {
     for line in &report.not_done {
         tell!("not done: {line}");
     }
+    for line in &report.notes {
+        tell!("note: {line}");
+    }
     if report.invalid {
         Exit::Invalid
     } else if report.not_done.is_empty() {

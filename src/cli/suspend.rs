@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     Exit,
-    control_plane::{self, Access, Kind, Target},
+    control_plane::{self, Access, ControlPlaneFailure, Kind, Target},
 };
 use tidegate_core::{
     api::{
@@ -114,8 +114,10 @@ async fn user(client: &Client) -> anyhow::Result<String> {
         .await;
     let user = match review {
         Ok(review) => review.status.and_then(|status| status.user_info?.username),
-        Err(error) if control_plane::is_unanswered(&error) => return Err(control_plane::sentence(error)),
-        Err(_refused) => None,
+        Err(error) => match ControlPlaneFailure::taken_from(error) {
+            Ok(failure) => return Err(failure.into()),
+            Err(_refused) => None,
+        },
     };
     Ok(user.unwrap_or_else(|| "a user that the control plane does not name".to_owned()))
 }

@@ -290,6 +290,12 @@ impl State {
         self.entries.iter().filter(is_failing).count()
     }
 
+    /// Whether a runtime waits for a read that has not ended once.
+    pub(super) fn is_awaited(&self) -> bool {
+        let is_open = |entry: &Entry| entry.found.is_none() && entry.failure.is_none();
+        self.entries.values().any(|entry| is_open(entry) && !entry.waiting.is_empty())
+    }
+
     /// What to do next. What is started is running from now on.
     pub(super) fn next(&mut self, now: Instant) -> Next {
         let mut load: BTreeMap<RegistryIndex, Load> = BTreeMap::new();

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use tidegate_cluster::Denial;
 use tidegate_core::overview::{Overview, SetupLine, UnreadableLine};
 use tokio::time::Instant;
 
-use super::{Context, Mode, Readiness};
+use super::{Context, Mode, Readiness, outage};
 
 use crate::{
     observe::Observation,
@@ -19,6 +20,8 @@ pub struct Report {
     pub invalid: bool,
     /// What is not done, one line each.
     pub not_done: Vec<String>,
+    /// What users should know although it leaves nothing undone, one line each.
+    pub notes: Vec<String>,
     /// Why the control plane cannot be used: it was not reached, rejects the credentials, or lacks kinds. Then nothing
     /// is known.
     pub unusable: Option<String>,
@@ -39,8 +42,10 @@ pub struct Observed {
 enum Ending {
     /// Nothing is left to do.
     Done,
-    /// Everything is done but what needs a missing right. Contains the right, as a sentence.
-    Denied(String),
+    /// Everything is done but what needs missing rights. Contains each of them, as a sentence.
+    Denied(Vec<String>),
+    /// The control plane rejects the credentials since a while, for example because they have expired.
+    Rejected,
     /// No work has begun, because rights are missing for that. Contains one line for each.
     NotBegun(Vec<String>),
     /// The control plane cannot be used. Contains the reason.
@@ -64,7 +69,12 @@ pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) ->
     let ending = tokio::select! {
         ending = tokio::time::timeout(timeout, done(context, readiness)) => ending.unwrap_or(Ending::TimedOut),
         why = unusable(readiness) => Ending::Unusable(why),
-        lines = denied(readiness) => Ending::NotBegun(lines),
+        // They may be granted later, but a pipeline should know now.
+        lines = lasting(|| readiness.denied()) => Ending::NotBegun(lines),
+        _ = lasting(|| readiness.rejected()) => match readiness.may_work() {
+            true => Ending::Rejected,
+            false => Ending::NotBegun(readiness.lines()),
+        },
     };
     let overview = overview(&context.stores);
     let report = context.observation.as_ref().map(|observation| observation.report(readiness.lines()));
@@ -79,10 +89,11 @@ pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) ->
         Ending::NotBegun(lines) if report.is_none() => (invalid, not_done) = (false, lines),
         // A report has these lines.
         Ending::Done | Ending::NotBegun(_) => {}
-        Ending::Denied(right) => {
+        Ending::Denied(rights) => {
             not_done.extend(readiness.lines());
-            not_done.push(right);
+            not_done.extend(rights);
         }
+        Ending::Rejected => not_done.extend(readiness.lines()),
         Ending::Unusable(why) => unusable = Some(why),
         Ending::TimedOut => {
             if report.is_none() {
@@ -97,11 +108,20 @@ pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) ->
         }
     }
     let observed = report.map(|report| Observed { text: report.to_text(), differs: 0 < report.summary.differences });
-    Report { invalid, not_done, observed, unusable }
+    Report { invalid, not_done, notes: notes(context, readiness), observed, unusable }
 }
 
-/// Returns once the control plane was asked and cannot be used: it cannot be reached, rejects the credentials or
-/// lacks kinds. As every command, a single pass does not wait for it.
+/// The missing rights that hold up nothing.
+fn notes(context: &Context, readiness: &Readiness) -> Vec<String> {
+    let mut of_events = context.kcp.denials();
+    of_events.retain(Denial::is_of_events);
+    of_events.sort();
+    let of_events = of_events.iter().map(|denial| format!("some Events are not written: {}", denial.sentence()));
+    of_events.chain(readiness.unrenewed()).collect()
+}
+
+/// Returns once the control plane was asked and cannot be used: it cannot be reached, rejects the credentials,
+/// does not list its kinds or lacks some. As every command, a single pass does not wait for it.
 async fn unusable(readiness: &Readiness) -> String {
     loop {
         if let Some(why) = readiness.unusable() {
@@ -111,13 +131,12 @@ async fn unusable(readiness: &Readiness) -> String {
     }
 }
 
-/// Returns once nothing but rights is missing for work to begin, and names them, one line each. They may be granted
-/// later, but a pipeline should know now.
-async fn denied(readiness: &Readiness) -> Vec<String> {
+/// Returns what `found` returns, once that is not `None` for long enough.
+async fn lasting<T>(found: impl Fn() -> Option<T>) -> T {
     let mut since: Option<Instant> = None;
     loop {
-        match readiness.denied() {
-            Some(lines) if DENIED_MIN <= since.get_or_insert_with(Instant::now).elapsed() => return lines,
+        match found() {
+            Some(found) if DENIED_MIN <= since.get_or_insert_with(Instant::now).elapsed() => return found,
             Some(_) => {}
             None => since = None,
         }
@@ -132,7 +151,7 @@ async fn done(context: &Context, readiness: &Readiness) -> Ending {
         // Before readiness, an empty queue does not mean that everything is done.
         if !readiness.lines().is_empty() {
             match lacking(context, readiness).await {
-                Some(right) if !readiness.lines().is_empty() => return Ending::Denied(right),
+                Some(rights) if !readiness.lines().is_empty() => return Ending::Denied(rights),
                 Some(_) | None => continue,
             }
         }
@@ -143,10 +162,10 @@ async fn done(context: &Context, readiness: &Readiness) -> Ending {
         if !is_under_way(context) {
             return Ending::Done;
         }
-        if let Some(right) = lacking(context, readiness).await
+        if let Some(rights) = lacking(context, readiness).await
             && is_under_way(context)
         {
-            return Ending::Denied(right);
+            return Ending::Denied(rights);
         }
     }
 }
@@ -158,13 +177,30 @@ fn is_under_way(context: &Context) -> bool {
     }
 }
 
-/// The right that the control plane denies since work has begun, as a sentence, if nothing happens until that is
-/// certain. A process that observes reports what it cannot read by itself.
-async fn lacking(context: &Context, readiness: &Readiness) -> Option<String> {
-    let denial = context.kcp.denial().filter(|_| context.observation.is_none() && readiness.may_work())?;
+/// The rights that the control plane denies since work has begun, each as a sentence, if nothing happens until that is
+/// certain. What was granted meanwhile is tried again. A process that observes reports what it cannot read by itself.
+async fn lacking(context: &Context, readiness: &Readiness) -> Option<Vec<String>> {
+    // A registry that is being read wakes the runtimes that wait for it, and they are not in the queue until then.
+    let rests = || context.queue.busy().is_empty() && !context.components.is_awaited();
+    let before = missing_rights(context);
+    if before.is_empty() || context.observation.is_some() || !readiness.may_work() || !rests() {
+        return None;
+    }
     tokio::time::sleep(DENIED_MIN).await;
-    let is_certain = context.queue.busy().is_empty() && context.kcp.denial().as_ref() == Some(&denial);
-    is_certain.then(|| denial.sentence())
+    if outage::is_any_granted(context).await || context.kcp.outage().is_some() || !rests() {
+        return None;
+    }
+    let mut left = missing_rights(context);
+    left.retain(|denial| before.contains(denial));
+    (!left.is_empty()).then(|| left.iter().map(Denial::sentence).collect())
+}
+
+/// The rights whose lack holds up work, in a total order.
+fn missing_rights(context: &Context) -> Vec<Denial> {
+    let mut missing = context.kcp.denials();
+    missing.retain(|denial| !denial.is_of_events());
+    missing.sort();
+    missing
 }
 
 /// The overview of this process, including the sources of the command line.
@@ -204,4 +240,20 @@ fn setup_lines(stores: &Stores) -> Vec<SetupLine> {
     let resources = stores.setup();
     let line = |(kind, key)| SetupLine::new(kind, resources.metadata(kind, key)?, &resources.status(kind, key));
     resources.ids().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// For example, a right that an API server learns of a moment after its role was stored.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_missing_for_less_than_three_seconds_ends_no_pass() {
+        let begin = Instant::now();
+        let is_missing = |seconds: f32| !(2.85..2.95).contains(&seconds);
+        let found = lasting(|| is_missing(begin.elapsed().as_secs_f32()).then_some("a right")).await;
+        assert_eq!(found, "a right");
+        let took = begin.elapsed();
+        assert!((Duration::from_secs(6)..Duration::from_millis(6_200)).contains(&took), "{took:?}");
+    }
 }

@@ -87,19 +87,33 @@ pub(super) async fn follow(context: Arc<Context>, leadership: Leadership) {
         }
         match context.kcp.denial() {
             Some(denial) => {
-                let permission = denial.to_string();
                 if denied.said.admits("", now) {
+                    let permission = denial.to_string();
                     tracing::warn!(permission, "the control plane denies a permission; what needs it waits");
                 }
-                if denied.asks(now) && context.kcp.is_granted(&denial).await.is_ok_and(|granted| granted) {
+                if denied.asks(now) && is_any_granted(&context).await {
                     denied.answered();
-                    tracing::info!(permission, "the control plane grants the permission");
-                    context.queue.hurry(&[Class::Stalled, Class::Transient]);
                 }
             }
             None => denied.ends(now),
         }
     }
+}
+
+/// Asks whether the control plane grants the permissions now that were missing, and retries what waits for one that it
+/// grants. Returns whether there is such a permission.
+pub(super) async fn is_any_granted(context: &Context) -> bool {
+    let mut is_any = false;
+    for denial in context.kcp.denials() {
+        if context.kcp.is_granted(&denial).await.is_ok_and(|granted| granted) {
+            tracing::info!(permission = %denial, "the control plane grants the permission");
+            is_any = true;
+        }
+    }
+    if is_any {
+        context.queue.hurry(&[Class::Stalled, Class::Transient]);
+    }
+    is_any
 }
 
 /// Since when the control plane has not renewed the Lease of this leader, if that is longer than usual.

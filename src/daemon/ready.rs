@@ -35,7 +35,8 @@ pub(super) struct Readiness {
 enum Kinds {
     /// It has not answered yet.
     Unasked,
-    /// It cannot be reached, or rejects the credentials of this process. Contains the error.
+    /// It cannot be reached, rejects the credentials of this process, or does not list its kinds to it. Contains the
+    /// error.
     Unusable(String),
     /// It answers with an error.
     Unknown(String),
@@ -74,6 +75,7 @@ impl Readiness {
             Kinds::Unusable(why) | Kinds::Unknown(why) => lines.push(why.clone()),
             Kinds::Lacking(kinds) => lines.push(not_served(kinds)),
             Kinds::Served => {
+                lines.extend(self.rejected());
                 lines.extend(self.context.stores.not_listed());
                 let (definitions, namespaces) = (self.context.stores.definitions(), &self.context.namespaces);
                 lines.extend(match self.context.observation {
@@ -116,8 +118,10 @@ impl Readiness {
         if !stores.missing().is_empty() && !stores.is_denied() {
             return None;
         }
-        let denial = self.leadership.denial();
-        if !self.leadership.is_leading() && self.leadership.other_holder().is_none() && denial.is_none() {
+        // A leader works until its Lease ends, even if it may not renew it.
+        let is_leading = self.leadership.is_leading();
+        let denial = self.leadership.denial().filter(|_| !is_leading);
+        if !is_leading && self.leadership.other_holder().is_none() && denial.is_none() {
             return None;
         }
         let mut lines = stores.not_listed();
@@ -125,8 +129,20 @@ impl Readiness {
         (!lines.is_empty()).then_some(lines)
     }
 
+    /// Why this process, which leads, cannot renew its Lease; `None` if no right is missing for that.
+    pub(super) fn unrenewed(&self) -> Option<String> {
+        let denial = self.leadership.denial().filter(|_| self.leadership.is_leading())?;
+        Some(format!("the Lease is not renewed: {denial}"))
+    }
+
+    /// That the control plane rejects the credentials that it has accepted before; `None` if it does not. As long as it
+    /// was never of use, [`Readiness::unusable`] says so.
+    pub(super) fn rejected(&self) -> Option<String> {
+        self.context.kcp.rejects_credentials().then(|| rejects(self.context.kcp.server()))
+    }
+
     /// Why nothing can be known of the control plane, if it was asked: it has never answered, rejects the credentials,
-    /// or it lacks kinds.
+    /// does not list its kinds, or lacks some.
     pub(super) fn unusable(&self) -> Option<String> {
         match &*self.kinds.lock() {
             Kinds::Unusable(why) => Some(why.clone()),
@@ -161,14 +177,19 @@ impl Readiness {
                 Kinds::Lacking(lacking)
             }
             Err(error) => {
-                let is_unusable = error.is_unreachable() || matches!(error, Error::Unauthorized { .. });
+                let is_unusable =
+                    error.is_unreachable() || matches!(error, Error::Unauthorized { .. } | Error::Forbidden { .. });
                 let server = self.context.kcp.server();
                 let error = match &error {
                     Error::Unreachable { cause, .. } => {
                         format!("the control plane at {server} cannot be reached: {cause}")
                     }
-                    Error::Unauthorized { .. } => {
-                        format!("the control plane at {server} rejected the credentials of this process")
+                    Error::Unauthorized { .. } => rejects(server),
+                    // Of an authenticated user, this is rare: each has this right unless it was taken away.
+                    Error::Forbidden { message, .. } => {
+                        let why =
+                            format!("the control plane at {server} does not list its kinds to this process: {message}");
+                        why.trim_end_matches([':', ' ']).to_owned()
                     }
                     other => chain(other),
                 };
@@ -200,6 +221,10 @@ impl Readiness {
         }
         Ok(lacking)
     }
+}
+
+fn rejects(server: &str) -> String {
+    format!("the control plane at {server} rejected the credentials of this process")
 }
 
 fn not_served(kinds: &[String]) -> String {

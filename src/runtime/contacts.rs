@@ -118,14 +118,14 @@ impl Contacts {
             if contact.take_news(self.times, now) {
                 due.news.push(kyma.clone());
             }
-            if let Some((turn, since)) = contact.probe_due(self.times, now) {
-                waiting.push(((Rate::order(turn, probes_max), since), kyma, contact));
+            if let Some((priority, since)) = contact.probe_due(self.times, now) {
+                waiting.push(((Rate::order(priority, probes_max), since), kyma, contact));
             }
         }
         waiting.sort_by(|(left, one, _), (right, other, _)| (left, one).cmp(&(right, other)));
         due.news.sort();
-        for ((turn, _), kyma, contact) in waiting {
-            if left.take(turn) {
+        for ((priority, _), kyma, contact) in waiting {
+            if left.take(priority) {
                 due.probes.push(Probe { kyma: kyma.clone(), mark: contact.send(now, &number) });
             }
         }

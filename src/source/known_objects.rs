@@ -181,6 +181,7 @@ mod tests {
             deleting: false,
             last_other: None,
             claims_texts: false,
+            has_user_writes: false,
             owners: Vec::new(),
             unreadable: None,
         }

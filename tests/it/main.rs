@@ -30,6 +30,7 @@ mod messages;
 mod monitoring;
 mod observe;
 mod oci;
+mod once;
 mod outputs;
 mod pages;
 mod pictures;

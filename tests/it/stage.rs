@@ -23,6 +23,7 @@ use kube::{
 };
 use kube_sim::Kubeconfig;
 use serde_json::{Value, json};
+use tidegate::internals::daemon::Report;
 use tidegate_core::api::Kyma;
 use tidegate_process::{ambient, telemetry};
 use tidegate_testbed::{Extent, Guarded, Record, Repository};
@@ -142,6 +143,12 @@ impl Stage {
     /// Starts the daemon as this user, with further options.
     pub(crate) fn start_as_with(&self, access: &Kubeconfig, more: &[&str]) {
         self.start_daemon(access, more);
+    }
+
+    /// A single pass of a daemon in this process, with further options. Only on simulated servers.
+    pub(crate) async fn once(&self, timeout: Duration, more: &[&str]) -> Report {
+        let arguments = self.arguments("state", &self.landscape.kcp.kubeconfig_of(USER, ADMINISTRATORS), more);
+        daemon::once(&arguments, Server::network(self.landscape.servers()), timeout).await
     }
 
     /// Starts one more daemon, as a process with its own state folder.

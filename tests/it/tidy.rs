@@ -294,13 +294,12 @@ fn tests_that_documents_name_exist() {
 fn each_feature_of_kcp_operator_has_a_row_and_each_defect_a_test() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = fs::read_to_string(root.join("docs/kcp.md")).expect("a document");
-    let tests: String = ["crates", "src", "tests/it"]
+    let code: String = ["crates", "src", "tests/it"]
         .iter()
         .flat_map(|folder| rust_files(&root.join(folder)))
         .map(|file| fs::read_to_string(file).expect("a file"))
         .collect();
-    let functions: BTreeSet<&str> = tests.split("fn ").filter_map(|text| text.split('(').next()).collect();
-    let is_test = |name: &str| name.contains('_') && functions.contains(name);
+    let tests = names_of_tests(&code);
     let rows: Vec<u32> = page
         .lines()
         .filter_map(|line| {
@@ -309,16 +308,42 @@ fn each_feature_of_kcp_operator_has_a_row_and_each_defect_a_test() {
             // A refusal is shown by what a command prints.
             let is_output = |name: &str| name.ends_with(".txt") && root.join(name).exists();
             let mut names = rest.split('`').skip(1).step_by(2);
-            assert!(names.any(|name| is_test(name) || is_output(name)), "no test: {line}");
+            assert!(names.any(|name| tests.contains(name) || is_output(name)), "no test: {line}");
             Some(number)
         })
         .collect();
     assert_eq!(rows, (1..=82).collect::<Vec<u32>>());
     let without: Vec<String> = (1..=32)
         .map(|number| format!("d{number:02}_"))
-        .filter(|defect| !tests.contains(&format!("fn {defect}")) && !tests.contains(&format!("_and_{defect}")))
+        .filter(|defect| {
+            let beside = format!("_and_{defect}");
+            !tests.iter().any(|test| test.starts_with(defect.as_str()) || test.contains(&beside))
+        })
         .collect();
     assert_eq!(without, [""; 0]);
+}
+
+/// The functions with the attribute of a test, and those that a list of scenarios makes tests of.
+fn names_of_tests(code: &str) -> BTreeSet<&str> {
+    let attribute =
+        regex::Regex::new(r"#\[(?:tokio::)?test\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*|//[^\n]*\n\s*)*(?:async )?fn (\w+)\(");
+    let list = regex::Regex::new(r"\bscenarios!\s*[({]([^)}]*)[)}]");
+    let word = regex::Regex::new(r"\b\w+_\w+\b");
+    let (attribute, list, word) = (attribute.unwrap(), list.unwrap(), word.unwrap());
+    let capture = |found: regex::Captures<'_>| found.get(1).expect("a group").range();
+    let alone = attribute.captures_iter(code).map(|found| &code[capture(found)]);
+    let lists = list.captures_iter(code).map(|found| &code[capture(found)]);
+    let listed = lists.flat_map(|names| word.find_iter(names).map(|found| found.as_str()));
+    alone.chain(listed).collect()
+}
+
+#[test]
+fn only_functions_that_run_as_tests_are_taken_for_tests() {
+    let code = "#[test]\nfn one() {}\n#[tokio::test(flavor = \"multi_thread\")]\n/// Why.\n\
+                #[allow(a, reason = \"b\")]\nasync fn two() {}\nfn a_helper() {}\n\
+                scenarios! {\n    a_scenario,\n    ; on real servers: a_row\n}\n\
+                async fn a_scenario() {}\nscenarios!(one_more);\n#[cfg(test)]\nfn not_one() {}\n";
+    assert_eq!(names_of_tests(code), BTreeSet::from(["a_row", "a_scenario", "one", "one_more", "two"]));
 }
 
 /// `path:line` of each longer line that begins with `prefix`. Tables, code blocks and links cannot be wrapped.

@@ -161,14 +161,30 @@ async fn every_command_whose_credentials_are_rejected_names_the_server_and_the_r
     let found = join_all(commands.iter().map(|arguments| said(arguments))).await;
     let rejected = format!("the control plane at 127.0.0.1:{} rejected the credentials of ", server.port());
     for (arguments, (text, code)) in commands.iter().zip(found) {
-        // Of an export, any failure is that it is not complete.
-        let expected = if arguments[0] == "export" { 5 } else { 2 };
-        assert_eq!((&*text, code), (&*format!("error: {rejected}the kubeconfig\n"), expected), "{arguments:?}");
+        assert_eq!((&*text, code), (&*format!("error: {rejected}the kubeconfig\n"), 5), "{arguments:?}");
     }
     assert!(!Path::new(&new(folder.path())).exists(), "nothing is exported");
     for mode in MODES {
         let (text, code) = said(&single_pass(mode, folder.path(), &options)).await;
         let expected = format!("error: {rejected}this process");
+        assert_eq!((without_log(&text), code), (vec![&expected[..]], 5), "{mode:?}: {text}");
+    }
+}
+
+/// As for `system:anonymous`, which may not even ask which kinds there are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_single_pass_that_may_not_list_the_kinds_ends_at_once() {
+    tidegate_process::tls::install();
+    let server = kube_sim::Server::new(&kube_sim::Options::default()).listen("kcp").await.expect("a port");
+    let folder = harness::folder();
+    let kubeconfig = folder.path().join("kcp.kubeconfig");
+    std::fs::write(&kubeconfig, server.kubeconfig().text()).expect("a file");
+    server.fail(Some(http::StatusCode::FORBIDDEN));
+    let options = ["--kubeconfig".to_owned(), kubeconfig.to_string_lossy().into_owned()];
+    let expected =
+        format!("error: the control plane at 127.0.0.1:{} does not list its kinds to this process", server.port());
+    for mode in MODES {
+        let (text, code) = said(&single_pass(mode, folder.path(), &options)).await;
         assert_eq!((without_log(&text), code), (vec![&expected[..]], 5), "{mode:?}: {text}");
     }
 }

@@ -16,7 +16,7 @@ use super::{
 };
 
 /// A permission that the client of a cluster lacks, as the API server's answer names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Denial {
     user: String,
     verb: String,
@@ -26,6 +26,10 @@ pub struct Denial {
     /// None for the whole cluster.
     namespace: Option<String>,
 }
+
+/// The permissions that a client lacks, as far as it has tried to use them. Of too many, the latest.
+#[derive(Debug, Default)]
+pub(super) struct Denials(Vec<Denial>);
 
 #[derive(Deserialize)]
 struct Review {
@@ -40,6 +44,10 @@ struct ReviewStatus {
 }
 
 const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+/// The resource of the question whether a permission is granted.
+const REVIEWS: &str = "selfsubjectaccessreviews";
+/// How many missing permissions are kept. Each is asked for again and again, and a role that lacks more lacks most.
+const DENIALS_MAX: usize = 16;
 
 // === impl Denial ===
 
@@ -65,6 +73,11 @@ impl Denial {
     pub fn sentence(&self) -> String {
         format!("user {} cannot {self}", self.user)
     }
+
+    /// Whether only Events need the permission. Nothing waits for an Event.
+    pub fn is_of_events(&self) -> bool {
+        self.resource == "events"
+    }
 }
 
 impl fmt::Display for Denial {
@@ -80,12 +93,38 @@ impl fmt::Display for Denial {
     }
 }
 
+// === impl Denials ===
+
+impl Denials {
+    /// Notes that a permission is missing. That of the question itself says nothing of any work.
+    pub(super) fn add(&mut self, denial: Denial) {
+        if denial.resource == REVIEWS {
+            return;
+        }
+        self.remove(&denial);
+        if self.0.len() == DENIALS_MAX {
+            self.0.remove(0);
+        }
+        self.0.push(denial);
+    }
+
+    fn remove(&mut self, denial: &Denial) {
+        self.0.retain(|known| known != denial);
+    }
+}
+
 // === impl Cluster ===
 
 impl Cluster {
     /// The permission that the client lacked last, until [`Cluster::is_granted`] finds that it has it.
     pub fn denial(&self) -> Option<Denial> {
-        self.transport.denied.lock().clone()
+        self.transport.denied.lock().0.last().cloned()
+    }
+
+    /// All permissions that the client lacked, each until [`Cluster::is_granted`] finds that it has it. The last one is
+    /// that of [`Cluster::denial`].
+    pub fn denials(&self) -> Vec<Denial> {
+        self.transport.denied.lock().0.clone()
     }
 
     /// Whether the client has a permission now. Then those that wait in [`Cluster::recovered`] are woken.
@@ -94,7 +133,7 @@ impl Cluster {
     ///
     /// Fails if the request fails or the answer is invalid.
     pub async fn is_granted(&self, denial: &Denial) -> Result<bool, Error> {
-        let target = Target::Path("selfsubjectaccessreviews");
+        let target = Target::Path(REVIEWS);
         let (resource, subresource) = denial.resource.split_once('/').unwrap_or((&denial.resource, ""));
         let body = json!({
             "apiVersion": "authorization.k8s.io/v1",
@@ -117,11 +156,7 @@ impl Cluster {
             message: position(&error),
         })?;
         if review.status.allowed {
-            let mut denied = self.transport.denied.lock();
-            if denied.as_ref() == Some(denial) {
-                *denied = None;
-            }
-            drop(denied);
+            self.transport.denied.lock().remove(denial);
             self.transport.wake();
         }
         Ok(review.status.allowed)
@@ -159,5 +194,28 @@ mod tests {
             let account = "system:serviceaccount:kcp-system:tidegate";
             assert_eq!(sentence, expected.map(|right| format!("user {account} cannot {right}")), "{message}");
         }
+    }
+
+    #[test]
+    fn each_missing_permission_is_kept_once_and_of_too_many_the_latest() {
+        let of = |resource: &str| Denial {
+            user: "a".to_owned(),
+            verb: "create".to_owned(),
+            group: String::new(),
+            resource: resource.to_owned(),
+            namespace: None,
+        };
+        let mut denials = Denials::default();
+        for resource in ["secrets", "events", "secrets", REVIEWS] {
+            denials.add(of(resource));
+        }
+        assert_eq!(denials.0, [of("events"), of("secrets")]);
+        assert_eq!(denials.0.iter().map(Denial::is_of_events).collect::<Vec<_>>(), [true, false]);
+        denials.remove(&of("events"));
+        assert_eq!(denials.0, [of("secrets")]);
+        for index in 0..DENIALS_MAX {
+            denials.add(of(&format!("kind{index}")));
+        }
+        assert_eq!((denials.0.len(), denials.0.first()), (DENIALS_MAX, Some(&of("kind0"))));
     }
 }

@@ -229,6 +229,11 @@ impl Cluster {
         self.transport.is_worn()
     }
 
+    /// Whether the cluster rejected the client's credentials in its last answer, for example because they have expired.
+    pub fn rejects_credentials(&self) -> bool {
+        self.transport.rejects_credentials()
+    }
+
     /// The outage of the cluster, while it cannot be reached: no requests are sent but one after each pause. Also that
     /// of a [guarded](Cluster::guarded) cluster that answers all reads with errors of its own.
     pub fn outage(&self) -> Option<Outage> {

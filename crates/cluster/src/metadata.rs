@@ -1,8 +1,11 @@
 //! The metadata of an object, without managedFields, for when its content does not matter.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use serde::{Deserialize, de::IgnoredAny};
+use serde::{
+    Deserialize,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
 use serde_json::value::RawValue;
 use tidegate_core::{
     api::names::FIELD_MANAGER,
@@ -38,6 +41,9 @@ pub struct Metadata {
     /// Whether Tidegate or Lifecycle Manager applied texts of a Secret (`stringData`): their claims are on a field that
     /// is never stored.
     pub claims_texts: bool,
+    /// Whether a field manager has written its spec, or other content, that is neither Tidegate's nor one of its
+    /// controllers: those are the managers that write its status.
+    pub has_user_writes: bool,
     /// Whether it is being deleted.
     pub deleting: bool,
     /// The objects that own it, all in its namespace or in none: the garbage collector deletes it after them.
@@ -101,13 +107,33 @@ pub(super) struct Manager {
     time: Option<String>,
 }
 
-/// The only claim of a manager that matters here.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+/// What a manager claims, as far as it matters here.
+#[derive(Debug, Default)]
 struct Fields {
-    #[serde(rename = "f:stringData")]
-    texts: Option<IgnoredAny>,
+    /// `stringData`.
+    texts: bool,
+    /// The status, or a part of it.
+    status: bool,
+    /// Anything else but metadata.
+    content: bool,
 }
+
+/// A field that a manager claims, or of which it claims a part.
+#[derive(Deserialize)]
+#[serde(field_identifier)]
+enum Claim {
+    #[serde(rename = "f:stringData")]
+    Texts,
+    #[serde(rename = "f:status")]
+    Status,
+    #[serde(rename = "f:metadata")]
+    Metadata,
+    #[serde(other)]
+    Content,
+}
+
+/// Reads [`Fields`], and nothing below them.
+struct FieldsVisitor;
 
 /// An object of which only the metadata is read; `kind` distinguishes it from a `Status`.
 #[derive(Debug, Deserialize)]
@@ -122,6 +148,36 @@ pub(super) struct WireObject {
 pub(super) struct Lenient {
     wire: Wire,
     unreadable: Option<Box<str>>,
+}
+
+// === impl Fields ===
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Fields, D::Error> {
+        deserializer.deserialize_map(FieldsVisitor)
+    }
+}
+
+impl<'de> Visitor<'de> for FieldsVisitor {
+    type Value = Fields;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a set of fields")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+        let mut fields = Fields::default();
+        while let Some(claim) = map.next_key::<Claim>()? {
+            map.next_value::<IgnoredAny>()?;
+            match claim {
+                Claim::Texts => (fields.texts, fields.content) = (true, true),
+                Claim::Status => fields.status = true,
+                Claim::Content => fields.content = true,
+                Claim::Metadata => {}
+            }
+        }
+        Ok(fields)
+    }
 }
 
 // === impl Lenient ===
@@ -152,8 +208,20 @@ fn last_other(entries: &[Manager]) -> Option<Box<str>> {
 
 /// Whether Tidegate or Lifecycle Manager applied `stringData`.
 fn claims_texts(entries: &[Manager]) -> bool {
-    let claims = |entry: &Manager| entry.fields.as_ref().is_some_and(|fields| fields.texts.is_some());
+    let claims = |entry: &Manager| entry.fields.as_ref().is_some_and(|fields| fields.texts);
     entries.iter().any(|entry| entry.operation == "Apply" && is_taken_over(&entry.manager) && claims(entry))
+}
+
+/// Whether another than Tidegate and the controllers of an object has written its content. A controller writes the
+/// status, and perhaps defaults into the spec. Users of kubectl may write a status as well, but are no controllers.
+fn has_user_writes(entries: &[Manager]) -> bool {
+    let claims = |entry: &Manager, what: fn(&Fields) -> bool| entry.fields.as_ref().is_some_and(what);
+    let is_controller = |name: &str| {
+        let mut its = entries.iter().filter(|entry| entry.manager == name);
+        !name.starts_with("kubectl") && its.any(|entry| claims(entry, |fields| fields.status))
+    };
+    let is_other = |entry: &Manager| entry.manager != FIELD_MANAGER && !is_controller(&entry.manager);
+    entries.iter().any(|entry| claims(entry, |fields| fields.content) && is_other(entry))
 }
 
 fn nullable<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
@@ -176,6 +244,7 @@ impl Metadata {
     pub(super) fn for_kind(gvk: &Gvk, Lenient { wire, unreadable }: Lenient) -> Metadata {
         let last_other = last_other(&wire.managed_fields);
         let claims_texts = (&*gvk.group, &*gvk.kind) == ("", "Secret") && claims_texts(&wire.managed_fields);
+        let has_user_writes = has_user_writes(&wire.managed_fields);
         let mut managers: Vec<String> = wire.managed_fields.into_iter().map(|entry| entry.manager).collect();
         managers.sort_unstable();
         managers.dedup();
@@ -196,6 +265,7 @@ impl Metadata {
             managers,
             last_other,
             claims_texts,
+            has_user_writes,
             deleting: wire.deletion_timestamp.is_some(),
             owners: wire.owner_references.into_iter().map(Owner::from).collect(),
             unreadable,
@@ -220,5 +290,47 @@ impl Metadata {
     /// Whether a field manager owns fields of it.
     pub fn has_manager(&self, manager: &str) -> bool {
         self.managers.iter().any(|name| name == manager)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_controllers_write_is_told_from_what_users_write() {
+        let entry = |manager: &str, fields: &[&str]| {
+            let fields: serde_json::Map<String, serde_json::Value> =
+                fields.iter().map(|field| ((*field).to_owned(), json!({"f:size": {}}))).collect();
+            json!({"manager": manager, "operation": "Update", "fieldsV1": fields})
+        };
+        let ours = || entry(FIELD_MANAGER, &["f:spec", "f:metadata"]);
+        let status = |manager: &str| {
+            let mut written = entry(manager, &["f:status"]);
+            written["subresource"] = "status".into();
+            written
+        };
+        for (entries, expected) in [
+            (vec![], false),
+            (vec![ours()], false),
+            (vec![ours(), entry("velero", &["f:metadata"])], false),
+            (vec![ours(), entry("kubectl-edit", &["f:spec"])], true),
+            (vec![ours(), entry("kubectl-edit", &["f:data"])], true),
+            (vec![ours(), json!({"manager": "any"}), json!({"manager": "any", "fieldsV1": null})], false),
+            // With a subresource for the status, and without.
+            (vec![ours(), status("manager")], false),
+            (vec![ours(), entry("manager", &["f:status"])], false),
+            // The controller writes defaults.
+            (vec![ours(), entry("manager", &["f:spec", "f:metadata"]), status("manager")], false),
+            (vec![ours(), entry("manager", &["f:spec", "f:status"])], false),
+            (vec![ours(), status("manager"), entry("kubectl-edit", &["f:spec"])], true),
+            // An applied file that was exported with its status.
+            (vec![ours(), entry("kubectl-client-side-apply", &["f:spec", "f:status"])], true),
+        ] {
+            let found: Vec<Manager> = serde_json::from_value(json!(entries)).unwrap();
+            assert_eq!(has_user_writes(&found), expected, "{entries:?}");
+        }
     }
 }

@@ -31,7 +31,7 @@ use tower::ServiceBuilder;
 use super::{
     breaker::{Breaker, Outage},
     crowd::{Crowd, Member},
-    denial::Denial,
+    denial::{Denial, Denials},
     error::{self, Error, Target, Unreachable},
     failing::Failing,
     lease::Leadership,
@@ -97,9 +97,11 @@ pub(super) struct Transport {
     limits: Limits,
     counters: Arc<[AtomicU64; Verb::ALL.len()]>,
     breaker: Arc<Breaker>,
-    /// The permission that the client lacked last.
-    pub(super) denied: Mutex<Option<Denial>>,
+    /// The permissions that the client lacks.
+    pub(super) denied: Mutex<Denials>,
     worn: AtomicBool,
+    /// Whether the last answer was that the credentials are rejected.
+    rejected: AtomicBool,
     crowd: Member,
     /// Without it, writes are always allowed.
     leadership: Option<Leadership>,
@@ -258,6 +260,7 @@ impl Transport {
             breaker: Arc::default(),
             denied: Mutex::default(),
             worn: AtomicBool::new(false),
+            rejected: AtomicBool::new(false),
             crowd: Member::default(),
             leadership: None,
             is_read_only: false,
@@ -309,6 +312,10 @@ impl Transport {
 
     pub(super) fn is_worn(&self) -> bool {
         self.worn.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn rejects_credentials(&self) -> bool {
+        self.rejected.load(Ordering::Relaxed)
     }
 
     pub(super) fn concurrency(&self) -> usize {
@@ -437,6 +444,7 @@ impl Transport {
 
     /// Records an answer. Wakes those that wait for the end of an outage if it is over.
     fn answered(&self, verb: Verb, target: &Target, status: StatusCode) {
+        self.rejected.store(status == StatusCode::UNAUTHORIZED, Ordering::Relaxed);
         let Some(failing) = &self.failing else { return };
         if failing.answered(verb, target, status, Instant::now()) {
             self.breaker.wake();
@@ -462,7 +470,7 @@ impl Transport {
         if status == StatusCode::FORBIDDEN
             && let Some(denial) = error::said(body).and_then(|said| Denial::of_message(&said))
         {
-            *self.denied.lock() = Some(denial);
+            self.denied.lock().add(denial);
         }
         let retry_after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let retry_after = retry_after.and_then(|value| retry::asked(value, ambient::now().into(), BACKOFF_MAX));

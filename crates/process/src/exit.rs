@@ -15,7 +15,7 @@ pub enum Exit {
     Invalid,
     /// A policy is violated: 4.
     Policy,
-    /// Work is left, or a cluster could not be reached, also the control plane: 5.
+    /// Work is left, or a cluster, also the control plane, could not be reached or rejected the credentials: 5.
     Incomplete,
 }
 

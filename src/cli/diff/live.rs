@@ -46,7 +46,7 @@ use tidegate_diff::{
 
 use crate::{
     cli::{
-        control_plane,
+        control_plane::{self, ControlPlaneFailure},
         modules::Modules,
         progress::Progress,
         repository::{Loaded, try_templates},
@@ -316,10 +316,12 @@ fn subject(loaded: &Loaded) -> Subject {
 /// The report if the control plane cannot be read. It contains only that error. Fails with it if it does not answer, or
 /// rejects the credentials, and only people read the result: as of every command, that is one sentence.
 fn unreachable(subject: Subject, shared: &Shared, error: Error, is_text: bool) -> anyhow::Result<Compared> {
-    if is_text && control_plane::is_of_all(&error) {
-        return Err(error.into());
-    }
-    let unreached = Unreached { target: "kcp".to_owned(), message: shared.scrub(&control_plane::said(&error)) };
+    let message = match ControlPlaneFailure::of(&error) {
+        Some(failure) if is_text => return Err(failure.into()),
+        Some(failure) => failure.to_string(),
+        None => error.to_string(),
+    };
+    let unreached = Unreached { target: "kcp".to_owned(), message: shared.scrub(&message) };
     let report = Report { subject, unreached: vec![unreached], ..Report::default() };
     let draft = Draft::new(report, shared.met(), true);
     Ok(Compared { draft, labels: Labels::default(), kinds: None })

@@ -305,10 +305,11 @@ fn page() -> String {
          | 2 | the command cannot run as given |\n\
          | 3 | definitions or templates are invalid |\n\
          | 4 | a policy is violated |\n\
-         | 5 | work is left, or a cluster cannot be reached |\n\n\
+         | 5 | work is left, or a cluster cannot be reached or rejects the credentials |\n\n\
          Every command that asks the control plane ends with 5 and one sentence if it cannot be reached\n\
          within `--request-timeout`: `error: the control plane at kcp.example.com:6443 cannot be reached: it\n\
-         does not answer in time`. With a format for programs, `diff --live` has it in its report.\n\n\
+         does not answer in time`. The same holds if it rejects the credentials. With a format for programs,\n\
+         `diff --live` has the sentence in its report.\n\n\
          | command | does |\n| --- | --- |\n",
     );
     for (path, command) in &commands {

@@ -96,11 +96,15 @@ fn each_component_is_looked_up_once_for_all_who_wait() {
     world.starts(&job);
     world.starts(&Job::Find(component("b")));
     assert_eq!(world.next(), Next::Idle);
+    assert!(!world.state.is_awaited(), "no runtime has asked yet");
     for name in ["one", "two"] {
         assert!(!world.state.want(&kyma(name), &component("a"), &Answer::Pending, world.now), "{name} waits");
     }
     assert!(!world.state.want(&kyma("three"), &component("b"), &Answer::Pending, world.now));
     let effects = world.end(&job, Outcome::Found(published(1)));
+    assert!(world.state.is_awaited(), "one of two is left");
+    world.end(&Job::Find(component("b")), Outcome::Found(published(1)));
+    assert!(!world.state.is_awaited());
     assert_eq!(effects.wake.into_keys().collect::<Vec<_>>(), [kyma("one"), kyma("two")]);
     assert_eq!(world.answer("a"), Some(Answer::Found(published(1))));
     // A pass that began before the answer does not wait for what is there.
@@ -282,10 +286,12 @@ fn a_layer_is_read_while_a_runtime_waits_for_it() {
     assert_eq!(told, Unavailable::Pending);
     let job = Job::Read(layer());
     world.starts(&job);
+    assert!(world.state.is_awaited());
     assert_eq!(world.state.layer(&kyma("two"), Trigger::Changed, &layer(), world.now), Unavailable::Pending);
     assert_eq!(world.next(), Next::Idle, "it is read once");
     let effects = world.end(&job, failed(Class::Transient, false));
     assert_eq!(effects.wake, [(kyma("one"), Trigger::Drift), (kyma("two"), Trigger::Changed)].into());
+    assert!(!world.state.is_awaited(), "the failure is an answer");
     let told = world.state.layer(&kyma("one"), Trigger::Changed, &layer(), world.now);
     assert_eq!(told, Unavailable::Failed { message: "Transient".to_owned(), is_away: false });
     assert!(matches!(world.next(), Next::Wait(_)), "a pass does not shorten the delay");

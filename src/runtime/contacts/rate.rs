@@ -1,17 +1,17 @@
 //! Decides how many probes are sent in a second. Pure.
 //!
-//! A way that breaks is found by up to three probes: the first one in the turn of its runtime, the others soon after a
-//! lost one. If many ways break at once, each second has up to three times as many probes as usual, so the bound is
-//! three times the usual number. Each turn has a share. So no burst of one turn delays another, and the first probes of
-//! a new process spread over the interval:
+//! A path that breaks is found by up to three probes: the first one at the usual time of its runtime, the others soon
+//! after a lost one. If many paths break at once, each second has up to three times as many probes as usual, so the
+//! bound is three times the usual number. Each priority has a share. So no burst of one delays another, and the first
+//! probes of a new process spread over the interval:
 //!
 //! * As many usual probes as the fleet needs for the interval, and a quarter more. At most this many runtimes come into
 //!   doubt in a second.
-//! * Twice as many for those in doubt, which is all they can need: so none of them waits, however many ways break.
+//! * Twice as many for those in doubt, which is all they can need: so none of them waits, however many paths break.
 //! * As many as usual for those whose agent is deaf, out of what is left. They are late first.
 //!
 //! A bound that a user sets has no shares. Those in doubt come first, and the others are late, the longest wait first:
-//! an agent that was deaf is found again as soon as a way that broke.
+//! an agent that was deaf is found again as soon as a path that broke.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use super::watch_state::{ProbePriority, TRIES};
 /// The greatest number of probes in one second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rate {
-    /// Probes in the turn of their runtimes, and probes of those whose agent is deaf.
+    /// Probes at the usual times of their runtimes, and probes of those whose agent is deaf.
     pub(super) usual: usize,
     /// Probes of those in doubt.
     pub(super) doubt: usize,
@@ -58,11 +58,11 @@ impl Rate {
         Rate { usual, doubt, total: usual + doubt }
     }
 
-    /// The turn that decides the order of a probe.
-    pub(super) fn order(turn: ProbePriority, given: Option<usize>) -> ProbePriority {
-        match (turn, given) {
+    /// The priority that decides the order of a probe.
+    pub(super) fn order(priority: ProbePriority, given: Option<usize>) -> ProbePriority {
+        match (priority, given) {
             (ProbePriority::Deaf, Some(_)) => ProbePriority::Usual,
-            (ProbePriority::Deaf | ProbePriority::Doubt | ProbePriority::Usual, _) => turn,
+            (ProbePriority::Deaf | ProbePriority::Doubt | ProbePriority::Usual, _) => priority,
         }
     }
 
@@ -76,9 +76,9 @@ impl Rate {
 // === impl ProbesLeft ===
 
 impl ProbesLeft {
-    /// Takes one probe, if one is left for this turn.
-    pub(super) fn take(&mut self, turn: ProbePriority) -> bool {
-        let share = match turn {
+    /// Takes one probe, if one is left for this priority.
+    pub(super) fn take(&mut self, priority: ProbePriority) -> bool {
+        let share = match priority {
             ProbePriority::Doubt => &mut self.doubt,
             ProbePriority::Usual => &mut self.usual,
             ProbePriority::Deaf => &mut self.deaf,
@@ -116,8 +116,8 @@ mod tests {
             (5_000, default, Some(10), 10, 10),
             (1, default, Some(1_000), 1_000, 1_000),
         ] {
-            let order =
-                [ProbePriority::Doubt, ProbePriority::Usual, ProbePriority::Deaf].map(|turn| Rate::order(turn, given));
+            let order = [ProbePriority::Doubt, ProbePriority::Usual, ProbePriority::Deaf]
+                .map(|priority| Rate::order(priority, given));
             let last = if given.is_some() { ProbePriority::Usual } else { ProbePriority::Deaf };
             assert_eq!(order, [ProbePriority::Doubt, ProbePriority::Usual, last]);
             let rate = Rate::of(runtimes, interval, given);
@@ -126,10 +126,10 @@ mod tests {
     }
 
     #[test]
-    fn each_turn_has_its_share() {
+    fn each_priority_has_its_share() {
         let sent = |rate: Rate, waiting: [(ProbePriority, usize); 3]| {
             let mut left = rate.begin();
-            waiting.map(|(turn, count)| (0..count).filter(|_| left.take(turn)).count())
+            waiting.map(|(priority, count)| (0..count).filter(|_| left.take(priority)).count())
         };
         let (doubt, usual, deaf) = (ProbePriority::Doubt, ProbePriority::Usual, ProbePriority::Deaf);
         let rate = Rate::of(5_000, Duration::from_secs(130), None);

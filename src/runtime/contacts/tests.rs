@@ -96,7 +96,7 @@ fn an_agent_is_heard_once_a_mark_has_come_back() {
 #[test]
 fn an_agent_that_the_api_server_does_not_reach_is_deaf_within_three_minutes() {
     let bench = Bench::heard();
-    // The way breaks just after the mark came back. The agent still connects.
+    // The path breaks just after the mark came back. The agent still connects.
     let mut sent = Vec::new();
     for second in 3..=180 {
         if second % 60 == 0 {
@@ -178,7 +178,7 @@ fn a_deaf_agent_that_stops_connecting_stays_deaf_until_it_is_silent() {
             news.push((second, bench.pass(second)));
         }
     }
-    let broken = |way| (way, Some(News::Broken));
+    let broken = |state| (state, Some(News::Broken));
     assert_eq!(news, [(157, broken(WatchState::Deaf)), (283, broken(WatchState::Silent))]);
 }
 
@@ -265,13 +265,13 @@ fn probes_of_all_runtimes_have_a_rate_and_those_that_waited_longest_come_first()
     assert_eq!(probed, kymas);
 }
 
-/// A fleet whose ways break at one moment.
+/// A fleet whose paths break at one moment.
 struct Fleet {
     runtimes: usize,
     interval: Duration,
     /// As a user sets it.
     probes_max: Option<usize>,
-    /// How many ways break, from the first runtime on.
+    /// How many paths break, from the first runtime on.
     broken: usize,
     /// Since how many seconds the fleet works when they break.
     healthy_for: u32,
@@ -282,11 +282,11 @@ struct Fleet {
 /// What is seen of a [`Fleet`].
 #[derive(Debug, Default)]
 struct Watched {
-    /// When the last broken way is reported as deaf, in seconds after they break.
+    /// When the last broken path is reported as deaf, in seconds after they break.
     all_deaf_after: u32,
     /// The greatest number of probes in a second.
     most: usize,
-    /// The longest time between two probes of a runtime whose way works, in seconds.
+    /// The longest time between two probes of a runtime whose path works, in seconds.
     longest: u32,
 }
 
@@ -320,10 +320,10 @@ impl Fleet {
             let due = contacts.due(now, self.probes_max, || marks.replace(marks.get() + 1));
             watched.most = watched.most.max(due.probes.len());
             for kyma in due.news {
-                let (way, _) = contacts.report(&kyma, start, Some(WatchState::Heard), now);
+                let (state, _) = contacts.report(&kyma, start, Some(WatchState::Heard), now);
                 let index = position[&kyma];
-                assert!(way != WatchState::Deaf || is_broken(index), "{kyma} after {second} s");
-                if way == WatchState::Deaf {
+                assert!(state != WatchState::Deaf || is_broken(index), "{kyma} after {second} s");
+                if state == WatchState::Deaf {
                     deaf.entry(index).or_insert(second - self.healthy_for);
                 }
             }
@@ -344,7 +344,7 @@ impl Fleet {
     }
 }
 
-/// However large the fleet is, however many ways break at once, and whenever.
+/// However large the fleet is, however many paths break at once, and whenever.
 #[test]
 fn deaf_agents_are_found_within_three_minutes_in_a_fleet_of_any_size() {
     for (runtimes, broken, most) in [
@@ -363,7 +363,7 @@ fn deaf_agents_are_found_within_three_minutes_in_a_fleet_of_any_size() {
             let what = format!("{broken} of {runtimes} after {healthy_for} s: {watched:?}");
             assert!(watched.all_deaf_after <= 165, "{what}");
             assert!(watched.most <= most, "{what}");
-            assert!(watched.longest <= 135, "those whose way works are not late: {what}");
+            assert!(watched.longest <= 135, "those whose path works are not late: {what}");
         }
     }
 }
@@ -377,7 +377,7 @@ fn a_short_interval_has_an_end_of_probes() {
     assert!(watched.longest <= 55, "100 usual probes in a second: {watched:?}");
 }
 
-/// Those that are deaf are probed every half minute, as far as the others leave room, until their ways work again.
+/// Those that are deaf are probed every half minute, as far as the others leave room, until their paths work again.
 #[test]
 fn deaf_agents_are_probed_while_all_others_are_as_well() {
     let fleet = Fleet { runtimes: 5_000, broken: 2_500, watched_for: 900, ..Fleet::DEFAULT };

@@ -59,13 +59,13 @@ pub(crate) enum News {
 pub(super) enum ProbePriority {
     /// A mark was lost, and whether the agent is deaf is not decided yet.
     Doubt,
-    /// It is the turn of its runtime: no mark was lost.
+    /// It is the usual time of its runtime: no mark was lost.
     Usual,
     /// The agent is deaf, and may be so no more.
     Deaf,
 }
 
-/// A mark on its way.
+/// A mark that has not come back.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     mark: u64,
@@ -218,18 +218,18 @@ impl Contact {
         }
     }
 
-    /// Which turn a probe has, and when it became due, if it is now. Only an agent that runs and connects is probed.
+    /// The priority of a probe, and when it became due, if it is now. Only an agent that runs and connects is probed.
     pub(super) fn probe_due(&self, times: Times, now: Instant) -> Option<(ProbePriority, Instant)> {
         let (ready, _) = self.reported?;
         if !self.is_alive(times, now) || self.is_refused(times, now) {
             return None;
         }
-        let (turn, since) = match self.sent {
+        let (priority, since) = match self.sent {
             Some(sent) if sent.times < TRIES => (ProbePriority::Doubt, sent.last + times.answer),
             Some(sent) => (ProbePriority::Deaf, sent.last + times.deaf_retry),
             None => (ProbePriority::Usual, self.echoed.max(self.unsent).map_or(ready, |last| last + times.interval)),
         };
-        (since <= now).then_some((turn, since))
+        (since <= now).then_some((priority, since))
     }
 
     /// The mark to send now. A mark that has not come back is sent again.

@@ -37,6 +37,7 @@ pub(crate) fn metadata(id: &ObjectId, resource_version: &str) -> Metadata {
         deleting: false,
         last_other: None,
         claims_texts: false,
+        has_user_writes: false,
         owners: Vec::new(),
         unreadable: None,
     }

@@ -1,4 +1,4 @@
-//! Probes the way from the API servers of runtimes through their agents to this process.
+//! Probes the path from the API servers of runtimes through their agents to this process.
 //!
 //! A probe is a dry run: it changes an annotation of the agent's Service as another client would. The API server calls
 //! the webhook for drift, as for any change, and stores nothing. The agent sends the mark in the annotation back as an

@@ -224,6 +224,7 @@ fn live(labels: &[(&str, &str)], annotations: &[(&str, &str)]) -> Metadata {
         deleting: false,
         last_other: None,
         claims_texts: false,
+        has_user_writes: false,
         owners: Vec::new(),
         unreadable: None,
     }

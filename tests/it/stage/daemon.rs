@@ -3,14 +3,14 @@
 use std::{
     io::{Read as _, Seek as _, SeekFrom},
     path::Path,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use clap::Parser;
 use tidegate::internals::{
     Renderer,
     config::{Config, Options},
-    daemon::{Ended, Mode},
+    daemon::{Ended, Mode, Report},
 };
 use tidegate_cluster::Network;
 use tidegate_testbed::Guarded;
@@ -51,9 +51,7 @@ impl Daemon {
 
     /// Starts one here. It logs to the default of this thread.
     pub(super) fn here(arguments: &[String], network: Network) -> Daemon {
-        // As the program does: the first argument names the command.
-        let options = Arguments::parse_from(arguments).options;
-        let config = Config::try_from(options).expect("a configuration");
+        let config = config(arguments);
         let told = CancellationToken::new();
         let stop = told.clone().cancelled_owned();
         let task = tokio::spawn(async move { load(config, &network).await?.run(Mode::Forever, stop).await });
@@ -67,10 +65,7 @@ impl Daemon {
             Daemon::Here(here) => {
                 here.task.abort();
                 let _ = here.task.await;
-                // Its tasks end when their turn comes, and with the last of them its hold of the disk.
-                for _ in 0..500 {
-                    tokio::task::yield_now().await;
-                }
+                tasks_end().await;
             }
         }
     }
@@ -101,6 +96,29 @@ impl Daemon {
             }
         }
     }
+}
+
+/// A single pass of a daemon in this process.
+pub(super) async fn once(arguments: &[String], network: Network, timeout: Duration) -> Report {
+    let loaded = load(config(arguments), &network).await.expect("the daemon loads");
+    let ended = loaded.run(Mode::Once(timeout), std::future::pending()).await;
+    tasks_end().await;
+    match ended.expect("the pass ends") {
+        Ended::Once(report) => report,
+        Ended::Stopped => unreachable!("nothing stops it"),
+    }
+}
+
+/// The tasks of a daemon that has ended end when their turn comes, and with the last of them its hold of the disk.
+async fn tasks_end() {
+    for _ in 0..500 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The configuration of a daemon in this process. As in the program, the first argument names the command.
+fn config(arguments: &[String]) -> Config {
+    Config::try_from(Arguments::parse_from(arguments).options).expect("a configuration")
 }
 
 async fn load(config: Config, network: &Network) -> anyhow::Result<tidegate::internals::daemon::Daemon> {

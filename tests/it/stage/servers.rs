@@ -82,7 +82,7 @@ struct Copy {
 /// The end of the path of a request, and what happens just before the next such request arrives.
 type Before = Arc<Mutex<Option<(&'static str, BoxFuture<'static, ()>)>>>;
 
-/// The plural of a kind that may not be listed or watched.
+/// A resource that the daemon of this process may not use: the plural of a kind, perhaps with a subresource.
 type Denied = Arc<Mutex<Option<&'static str>>>;
 
 /// The names of objects, each with a field and what the daemon of this process reads there, as of a server with other
@@ -336,10 +336,11 @@ impl Server {
         self.as_simulated().blind.send_replace(blind);
     }
 
-    /// From now on, a simulated one refuses the daemon of this process to list or watch the objects of a kind, given by
-    /// its plural; `None` ends that. Open watches continue.
-    pub(crate) fn deny(&self, plural: Option<&'static str>) {
-        *self.as_simulated().denied.lock().expect("a lock") = plural;
+    /// From now on, a simulated one refuses the daemon of this process to list, watch or create the objects of a kind,
+    /// given by its plural, or to use a subresource of them, as in `kymas/status`; `None` ends that. Open watches
+    /// continue.
+    pub(crate) fn deny(&self, resource: Option<&'static str>) {
+        *self.as_simulated().denied.lock().expect("a lock") = resource;
     }
 
     /// Cuts all connections to a simulated one. From then on, it answers every request with this status, as a load
@@ -526,6 +527,28 @@ fn istio(plurals: &[&str]) -> Vec<Value> {
     wanted.map(crd).collect()
 }
 
+/// The answer to a request for a resource that is denied, or to the question whether it is; `None` for any other.
+fn denial(resource: &str, request: &Request<kube::client::Body>) -> Option<Response<Body>> {
+    let path = request.uri().path();
+    if path.ends_with("/selfsubjectaccessreviews") {
+        let answer = Response::builder().status(201).header("content-type", "application/json");
+        return Some(answer.body(Body::from(json!({"status": {"allowed": false}}).to_string())).expect("an answer"));
+    }
+    let is_its = match resource.split_once('/') {
+        None => path.ends_with(&format!("/{resource}")),
+        Some((plural, part)) => path.contains(&format!("/{plural}/")) && path.ends_with(&format!("/{part}")),
+    };
+    let verb = match request.method().as_str() {
+        "POST" => "create",
+        "PATCH" => "patch",
+        _ => "list",
+    };
+    let group = path.strip_prefix("/apis/").and_then(|rest| rest.split('/').next()).unwrap_or_default();
+    let right =
+        format!("cannot {verb} resource \"{resource}\" in API group \"{group}\" in the namespace \"kcp-system\"");
+    is_its.then(|| forbidden(&format!("{resource} is forbidden: User \"a\" {right}")))
+}
+
 fn forbidden(message: &str) -> Response<Body> {
     let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
         "message": message, "code": 403});
@@ -585,9 +608,8 @@ impl Wire {
             return Ok(forbidden("access denied"));
         }
         let denied = self.denied.lock().expect("a lock").filter(|_| is_of_daemon);
-        if let Some(plural) = denied.filter(|plural| request.uri().path().ends_with(&format!("/{plural}"))) {
-            let right = format!("cannot list resource \"{plural}\" in API group \"\" in the namespace \"kcp-system\"");
-            return Ok(forbidden(&format!("{plural} is forbidden: User \"a\" {right}")));
+        if let Some(answer) = denied.and_then(|resource| denial(resource, &request)) {
+            return Ok(answer);
         }
         let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
         let Ok(response) = service.oneshot(request).await;

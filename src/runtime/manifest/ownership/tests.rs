@@ -36,6 +36,7 @@ fn metadata(labels: Value, annotations: Value, managers: &[&str]) -> Metadata {
         deleting: false,
         last_other: None,
         claims_texts: false,
+        has_user_writes: false,
         owners: Vec::new(),
         unreadable: None,
     }

@@ -112,11 +112,13 @@ pub(in crate::runtime::manifest) fn former_defaults_of_kind(
     }
 }
 
-/// Whether Tidegate created a custom resource by default, and its spec is as it was then: a change makes a second
-/// generation. Objects of modules have the ownership label; those that have become a user's still name their Manifest.
+/// Whether Tidegate created a custom resource by default, and no user has changed its spec since. A change makes
+/// another generation, but not every other generation is a user's: controllers write defaults, and without a
+/// subresource for it, a status counts as well. Objects of modules have the ownership label; those that have become a
+/// user's still name their Manifest.
 fn is_as_made_by_us(metadata: &Metadata) -> bool {
     metadata.unreadable.is_none()
-        && metadata.generation <= 1
+        && (metadata.generation <= 1 || !metadata.has_user_writes)
         && metadata.has_manager(FIELD_MANAGER)
         && metadata.label(label::MANAGED_BY).is_none()
         && metadata.annotation(annotation::OWNED_BY).is_none()

@@ -34,6 +34,7 @@ fn live(name: &str, resource_version: &str) -> Metadata {
         deleting: false,
         last_other: None,
         claims_texts: false,
+        has_user_writes: false,
         owners: Vec::new(),
         unreadable: None,
     }

@@ -109,6 +109,7 @@ fn only_what_bears_our_mark_is_deleted_and_only_once() {
         deleting,
         last_other: None,
         claims_texts: false,
+        has_user_writes: false,
         owners: Vec::new(),
         unreadable: None,
     };

@@ -55,9 +55,9 @@ fn only_an_agent_of_ours_that_runs_can_be_probed() {
 }
 
 #[test]
-fn the_condition_names_the_broken_part_of_the_way() {
+fn the_condition_names_the_broken_part_of_the_path() {
     let not_yet = AgentState::Starting("not yet".to_owned());
-    for (found, way, expected) in [
+    for (found, state, expected) in [
         (&not_yet, None, (Status::False, reason::NOT_READY)),
         (&AgentState::Ready, None, (Status::True, reason::INSTALLED)),
         (&AgentState::Ready, Some(WatchState::Awaited), (Status::Unknown, reason::AWAITED)),
@@ -67,9 +67,9 @@ fn the_condition_names_the_broken_part_of_the_way() {
         (&AgentState::Ready, Some(WatchState::Deaf), (Status::False, reason::DEAF)),
         (&AgentState::Ready, Some(WatchState::Refused), (Status::False, reason::REFUSED)),
     ] {
-        let fact = fact_of(found, way);
+        let fact = fact_of(found, state);
         assert_eq!((fact.status, fact.reason), expected);
-        assert_eq!(way.is_some_and(WatchState::is_broken), reason::BROKEN.contains(&fact.reason), "{way:?}");
+        assert_eq!(state.is_some_and(WatchState::is_broken), reason::BROKEN.contains(&fact.reason), "{state:?}");
     }
     assert_eq!(fact_of(&not_yet, None).message, "not yet");
 }

@@ -275,6 +275,7 @@ fn live() -> Metadata {
         deleting: false,
         last_other: None,
         claims_texts: false,
+        has_user_writes: false,
         owners: Vec::new(),
         unreadable: None,
     }

@@ -38,6 +38,7 @@ fn cache(name: &str, deleting: bool) -> Metadata {
         deleting,
         last_other: None,
         claims_texts: false,
+        has_user_writes: false,
         owners: Vec::new(),
         unreadable: None,
     }
@@ -106,8 +107,9 @@ fn a_default_custom_resource_that_no_version_declares_any_more_goes_with_the_mod
         (made("default"), true),
         (Metadata { id: ObjectId::new("", "Cache", "", "default"), ..made("default") }, true),
         (cache("mine", false), false),
-        // A user has changed its spec.
-        (Metadata { generation: 2, ..made("changed") }, false),
+        // A user has changed its spec, or its controller has.
+        (Metadata { generation: 2, has_user_writes: true, ..made("changed") }, false),
+        (Metadata { generation: 2, ..made("defaulted") }, true),
         // Another module declares it, or contains it.
         (made("declared"), false),
         (Metadata { id: ObjectId::new("", "Cache", "", "declared"), ..made("declared") }, false),
@@ -139,7 +141,9 @@ fn a_default_custom_resource_that_a_version_renames_goes_with_the_module() {
     assert!(goes(&manifest, &own, &made));
     assert!(!goes(&manifest, &[], &made), "its kind may be that of another module");
     assert!(!goes(&manifest, &own, &cache("mine", false)), "a user made it");
-    assert!(!goes(&manifest, &own, &Metadata { generation: 2, ..made.clone() }), "a user changed it");
+    let changed = Metadata { generation: 2, ..made.clone() };
+    assert!(goes(&manifest, &own, &changed), "its controller changed it");
+    assert!(!goes(&manifest, &own, &Metadata { has_user_writes: true, ..changed }), "a user changed it");
     assert!(!goes(&manifest, &own, &Metadata { id: object("Cache", "default"), ..made.clone() }), "it has its place");
     manifest.spec.custom_resource_policy = CustomResourcePolicy::Ignore;
     assert!(!goes(&manifest, &own, &made), "users make them");

@@ -1,0 +1,119 @@
+//! `tidegate run --once` with an account that lacks rights: what it waits for, and what it does not wait for.
+
+use std::{net::TcpListener, time::Duration};
+
+use http::StatusCode;
+
+use tidegate_testbed::Extent;
+
+use crate::{
+    harness,
+    stage::{self, Stage, scenarios},
+};
+
+scenarios! {
+    a_single_pass_waits_for_a_registry_although_it_may_not_create_events,
+    a_missing_right_to_create_events_is_a_note_of_a_pass_that_has_done_everything,
+    a_single_pass_for_which_a_right_is_granted_within_a_second_does_everything,
+}
+
+/// A pass that takes longer than this has waited for something that does not come.
+const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// A stage with one runtime, and these files besides.
+async fn stage_with(more: &[(&str, String)]) -> Stage {
+    let files = stage::files(1);
+    let files = files.iter().map(|(path, text)| (path.as_str(), text.clone()));
+    let files: Vec<(&str, String)> = files.chain(more.iter().cloned()).collect();
+    Stage::on_simulated(1, Extent::Controllers, &files, &[]).await
+}
+
+async fn a_single_pass_waits_for_a_registry_although_it_may_not_create_events() {
+    // It accepts connections and never answers.
+    let registry = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let registry = (format!("--oci-registry-host=http://{}", registry.local_addr().expect("an address")), registry);
+    let template = "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleTemplate\nmetadata: {name: relay-1.0.0, \
+                    namespace: kcp-system}\nspec: {moduleName: relay, version: 1.0.0, descriptor: {}}\n";
+    let more = [
+        ("modules/relay/release.yaml", stage::release("relay", &[("regular", "1.0.0")])),
+        ("modules/relay/1.0.0.yaml", template.to_owned()),
+        ("kymas/one.yaml", stage::kyma("one", &["cache", "mailer", "relay"])),
+    ];
+    let stage = stage_with(&more).await;
+    stage.landscape.kcp.deny(Some("events"));
+    let report = stage.once(TIMEOUT, &[&registry.0]).await;
+    let says = |part: &str| report.not_done.iter().any(|line| line.contains(part));
+    assert!(says("relay"), "{report:#?}");
+    assert!(!says("cannot create events"), "{report:#?}");
+    let right = "user a cannot create events.events.k8s.io in namespace kcp-system";
+    assert_eq!(report.notes, [format!("some Events are not written: {right}")]);
+}
+
+/// Nothing waits for Events, so all is done.
+async fn a_missing_right_to_create_events_is_a_note_of_a_pass_that_has_done_everything() {
+    let stage = stage_with(&[]).await;
+    stage.landscape.kcp.deny(Some("events"));
+    let report = stage.once(TIMEOUT, &[]).await;
+    assert!(report.not_done.is_empty() && report.unusable.is_none(), "{report:#?}");
+    let [note] = report.notes.as_slice() else { panic!("{report:#?}") };
+    assert!(note.ends_with("cannot create events.events.k8s.io in namespace kcp-system"), "{note}");
+}
+
+async fn a_single_pass_for_which_a_right_is_granted_within_a_second_does_everything() {
+    // Without the first, no work begins; without the second, nothing can be reported.
+    for right in ["watchers", "kymas/status"] {
+        let stage = stage_with(&[]).await;
+        stage.landscape.kcp.deny(Some(right));
+        let grant = async {
+            if right == "kymas/status" {
+                let skr = &stage.skrs[0];
+                stage.until("a module is applied", skr, "ConfigMap", "kyma-system", "mailer-a", |_| true).await;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            stage.landscape.kcp.deny(None);
+        };
+        let (report, ()) = tokio::join!(stage.once(TIMEOUT, &[]), grant);
+        assert!(report.not_done.is_empty() && report.unusable.is_none(), "{right}: {report:#?}");
+        let kyma = stage::read(&stage.kcp, "Kyma", "kcp-system", "one").await.expect("it is there");
+        assert_eq!(kyma["status"]["state"], "Ready", "{right}");
+        // Not granted, it is named soon.
+        let stage = stage_with(&[]).await;
+        stage.landscape.kcp.deny(Some(right));
+        let began = tokio::time::Instant::now();
+        let report = stage.once(TIMEOUT, &[]).await;
+        let is_named = |line: &String| line.contains(&format!("cannot {right}")) || line.contains(right);
+        assert!(report.not_done.iter().any(|line| line.contains(right)), "{right}: {report:#?}");
+        assert!(began.elapsed() < TIMEOUT / 2, "{right}: {:?}", began.elapsed());
+    }
+}
+
+/// What the pass has seen of the control plane before is still worth a report.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_single_pass_whose_credentials_expire_names_what_is_left_and_ends() {
+    let stage = stage_with(&[]).await;
+    // Work is left as long as the runtime does not answer.
+    stage.landscape.skrs[0].freeze();
+    let folder = harness::folder();
+    let state = format!("--state={}", folder.path().display());
+    let arguments = [
+        "run",
+        "--once",
+        "--timeout=5m",
+        "--allow-local-sources",
+        "--hooks-address=off",
+        "--metrics-address=127.0.0.1:0",
+        "--health-address=127.0.0.1:0",
+        &state,
+    ];
+    let expire = async {
+        let has_begun = |kyma: &serde_json::Value| kyma["metadata"]["finalizers"].is_array();
+        stage.until("work has begun", &stage.kcp, "Kyma", "kcp-system", "one", has_begun).await;
+        stage.landscape.kcp.fail(Some(StatusCode::UNAUTHORIZED)).await;
+    };
+    let (output, ()) = tokio::join!(stage.command(&arguments), expire);
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert_eq!(output.status.code(), Some(5), "{text}");
+    let says = |begin: &str, part: &str| text.lines().any(|line| line.starts_with(begin) && line.contains(part));
+    assert!(says("not done: the control plane at ", "rejected the credentials of this process"), "{text}");
+    assert!(says("not done: runtime kcp-system/one: ", "") && !text.contains("timed out"), "{text}");
+}
