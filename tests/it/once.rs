@@ -81,7 +81,6 @@ async fn a_single_pass_for_which_a_right_is_granted_within_a_second_does_everyth
         stage.landscape.kcp.deny(Some(right));
         let began = tokio::time::Instant::now();
         let report = stage.once(TIMEOUT, &[]).await;
-        let is_named = |line: &String| line.contains(&format!("cannot {right}")) || line.contains(right);
         assert!(report.not_done.iter().any(|line| line.contains(right)), "{right}: {report:#?}");
         assert!(began.elapsed() < TIMEOUT / 2, "{right}: {:?}", began.elapsed());
     }
