@@ -22,6 +22,10 @@ const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 const CA: &str = "ca.crt";
 const KUBECONFIG: &str = "kubeconfig";
+/// The types of Secrets with credentials of registries, and of those that may have any keys.
+pub(super) const DOCKER_CONFIG_JSON: &str = "kubernetes.io/dockerconfigjson";
+pub(super) const DOCKER_CONFIG: &str = "kubernetes.io/dockercfg";
+pub(super) const OPAQUE: &str = "Opaque";
 /// How many bytes the values of a Secret have at most: an API server refuses a larger one.
 const SECRET_BYTES_MAX: usize = 1 << 20;
 
@@ -136,6 +140,22 @@ pub(super) fn values(object: &Object) -> Values {
     let data = map("data").into_iter().map(|(key, value)| (key, plain(&text(value))));
     let binary = map("binaryData").into_iter().map(|(key, value)| (key, decode(&text(value))));
     data.chain(binary).collect()
+}
+
+/// Whether a copy can keep the type that it has: it cannot change, and running pods need the copy. The kubelet takes
+/// credentials of registries from Secrets of their type only, and the API server demands the keys of a type. While some
+/// users are unknown, they may need the type.
+pub(super) fn may_keep_type(copy: &Object, type_: &Value, is_user_unknown: bool) -> bool {
+    let keys = values(copy);
+    let has = |key: &str| keys.contains_key(key);
+    let wanted = copy.field("type").unwrap_or(&Value::Null);
+    let is_valid = match type_.as_str().unwrap_or_default() {
+        DOCKER_CONFIG_JSON => has(".dockerconfigjson"),
+        DOCKER_CONFIG => has(".dockercfg"),
+        "kubernetes.io/tls" => has(CERTIFICATE) && has(KEY),
+        _ => true,
+    };
+    wanted == type_ || (is_valid && (wanted == OPAQUE || is_user_unknown))
 }
 
 /// What to remember of values.

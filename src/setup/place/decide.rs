@@ -24,6 +24,7 @@ use tidegate_core::{
 use super::Open;
 use crate::{
     setup::{
+        content,
         decide::Outcome,
         object::{LiveObject, ObjectKind, ObjectState},
         state::{Desired, Keys, Known, KnownContent, LiveObjects, ObjectName, Observed, Origin, Site},
@@ -336,15 +337,16 @@ impl Users {
         users
     }
 
-    /// The type of a copy of a Secret with these keys. The kubelet takes credentials of registries from two types only.
+    /// The type of a new copy of a Secret with these keys. The kubelet takes credentials of registries from two types
+    /// only. A copy that exists may keep another one, see [`content::may_keep_type`].
     fn secret_type(&self, name: &str, keys: &[String]) -> &'static str {
         let has = |wanted: &str| self.pulled.contains(name) && keys.iter().any(|key| key == wanted);
         if has(".dockerconfigjson") {
-            "kubernetes.io/dockerconfigjson"
+            content::DOCKER_CONFIG_JSON
         } else if has(".dockercfg") {
-            "kubernetes.io/dockercfg"
+            content::DOCKER_CONFIG
         } else {
-            "Opaque"
+            content::OPAQUE
         }
     }
 }
@@ -385,7 +387,7 @@ pub(super) fn copies(
     content: &dyn Fn(&ObjectName) -> Option<Arc<KnownContent>>,
     live: &dyn Fn(&ObjectName) -> Option<Arc<LiveObject>>,
 ) -> (Vec<Desired>, Vec<(ObjectName, Outcome)>) {
-    copies_of(plan, plan.mounted(), users, site, content, live)
+    copies_of(plan, (plan.mounted(), true), users, site, content, live)
 }
 
 /// The same of what they use if it exists, and do not wait for.
@@ -401,7 +403,7 @@ pub(super) fn optional_copies(
     let is_optional =
         |mounted: &Mounted| name_of(mounted).is_some_and(|name| !required.contains(&name) && exists(&name));
     let used = plan.used().into_iter().filter(is_optional).collect();
-    copies_of(plan, used, users, site, content, live)
+    copies_of(plan, (used, false), users, site, content, live)
 }
 
 /// An object that is mounted.
@@ -409,9 +411,10 @@ pub(in crate::setup) fn name_of(mounted: &Mounted) -> Option<ObjectName> {
     Some((ObjectKind::named(mounted.kind)?, mounted.name.clone()))
 }
 
+/// `is_required` says whether the pods of the plan wait for what they mount. Those of other plans do not matter.
 fn copies_of(
     plan: &Plan,
-    mounted: Vec<Mounted>,
+    (mounted, is_required): (Vec<Mounted>, bool),
     users: &Users,
     site: &Site,
     content: &dyn Fn(&ObjectName) -> Option<Arc<KnownContent>>,
@@ -431,7 +434,9 @@ fn copies_of(
         // Whoever has no plan now has pods that mount what the last plan said.
         let kept = found.as_ref().filter(|_| !users.are_all_known).map(|found| others(found, &keys));
         let keys = (keys, kept.unwrap_or_default());
-        copies.extend(copy(plan, mounted, keys, users, found.as_deref(), site));
+        let gates = if is_required { vec![Gate::Key(mounted.clone())] } else { Vec::new() };
+        let copied = copy(plan, &mounted, keys, users, found.as_deref(), site);
+        copies.extend(copied.map(|copy| Desired { gates, ..copy }));
     }
     (copies, refused)
 }
@@ -453,7 +458,7 @@ fn others(content: &KnownContent, keys: &[String]) -> BTreeSet<String> {
 
 fn copy(
     plan: &Plan,
-    mounted: Mounted,
+    mounted: &Mounted,
     (keys, kept): (Vec<String>, BTreeSet<String>),
     users: &Users,
     found: Option<&KnownContent>,
@@ -480,7 +485,7 @@ fn copy(
     let values: Vec<String> = values.chain(kept.iter().map(|key| format!("{key} stays"))).collect();
     let digest = Digest::of_bytes(format!("{}{}", object.digest(), values.join("\n")).as_bytes());
     let name = (kind, mounted.name.clone());
-    let gates = if users.optional.contains(&name) { Vec::new() } else { vec![Gate::Key(mounted)] };
-    let copy = Desired { name, object, digest, gates, origin: Origin::Copied { keys, kept }, replicas: None };
+    let origin = Origin::Copied { keys, kept };
+    let copy = Desired { name, object, digest, gates: Vec::new(), origin, replicas: None };
     Some(labelled(&copy, site, None))
 }

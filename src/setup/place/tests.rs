@@ -291,6 +291,176 @@ fn r66_a_copy_keeps_what_it_has_while_one_of_its_users_has_no_plan() {
     assert_eq!(applied(&broken, &there[..2]), "tls.crt=new tls.key=new", "and none comes");
 }
 
+/// The plan of a FrontProxy with these volumes, and with the Secret `registry` for its images.
+fn plan_of(name: &str, volumes: serde_json::Value, is_pulled: bool) -> Plan {
+    let mut resources = resources();
+    let key = Key::new(NAMESPACE, name);
+    let mut proxy = FrontProxy::clone(&resources.front_proxies[&Key::new(NAMESPACE, "public")]);
+    if is_pulled {
+        proxy.spec.image =
+            serde_json::from_value(json!({"imagePullSecrets": [{"name": "registry"}]})).expect("an image");
+    }
+    proxy.spec.extra_volumes = serde_json::from_value(volumes).expect("volumes");
+    resources.front_proxies.insert(key.clone(), Arc::new(proxy));
+    resources.plan(Kind::FrontProxy, &key, &KnownOfCluster::default()).expect("it exists").expect("a plan")
+}
+
+/// The copy of the Secret `registry` for a plan.
+fn registry_copy(plan: &Plan, users: &Users, values: &Values) -> Desired {
+    let content = |name: &ObjectName| (name.1 == "registry").then(|| Arc::new(content::known("1", values)));
+    let live = |name: &ObjectName| {
+        let found = serde_json::from_value(json!({"metadata": {"name": name.1}})).expect("an object");
+        Some(Arc::new(LiveObject::from_metadata(name.0, found)))
+    };
+    let (required, refused) = copies(plan, users, &site(), &content, &live);
+    assert!(refused.is_empty(), "{refused:?}");
+    let (optional, refused) = optional_copies(plan, users, &site(), &content, &live);
+    assert!(refused.is_empty(), "{refused:?}");
+    required.into_iter().chain(optional).find(|copy| copy.name.1 == "registry").expect("a copy")
+}
+
+/// Row 66: pods whose Secret is optional wait for none of its keys, also if the pods of another resource do.
+#[test]
+fn r66_pods_wait_for_no_key_that_is_optional_for_them() {
+    let whole = json!([{"name": "a", "secret": {"secretName": "registry"}}]);
+    let (mounts, pulls) = (plan_of("mounts", whole, false), plan_of("pulls", json!([]), true));
+    let values = Values::from([(".dockerconfigjson".to_owned(), b"{}".to_vec())]);
+    for all in [[&mounts, &pulls], [&pulls, &mounts]] {
+        let users = Users::new(all.into_iter().map(|plan| Ok(plan.clone())));
+        let (required, optional) = (registry_copy(&mounts, &users, &values), registry_copy(&pulls, &users, &values));
+        assert_eq!((required.gates.len(), optional.gates.len()), (1, 0));
+        assert_eq!(required.digest, optional.digest, "both write the same");
+    }
+}
+
+/// Row 66: no apply changes the type of a Secret. A copy keeps it where it serves. Otherwise it is deleted, by its UID
+/// and version, and created again in the same pass.
+#[test]
+fn r66_a_copy_that_needs_another_type_is_created_again() {
+    const JSON: &str = "kubernetes.io/dockerconfigjson";
+    const CONFIG: &str = "kubernetes.io/dockercfg";
+    let volume =
+        |items: serde_json::Value| json!([{"name": "a", "secret": {"secretName": "registry", "items": items}}]);
+    let mounts = plan_of("mounts", volume(serde_json::Value::Null), false);
+    let mounts_more = plan_of("mounts", volume(json!([{"key": "more", "path": "more"}])), false);
+    let pulls = plan_of("pulls", json!([]), true);
+    let problem = || Problem {
+        severity: tidegate_core::diagnostic::Severity::Error,
+        kind: Kind::Shard,
+        key: Key::new(NAMESPACE, "eu"),
+        field: "spec",
+        message: "it is broken".to_owned(),
+        hint: "mend it".to_owned(),
+        missing: None,
+    };
+    let values = |keys: &str| -> Values { keys.split(' ').map(|key| (key.to_owned(), b"{}".to_vec())).collect() };
+    let metadata = |labels: serde_json::Value| json!({"name": "registry", "namespace": NAMESPACE, "labels": labels, "uid": "1-2", "resourceVersion": "7"});
+    let own = || json!({label::SETUP: COPY, label::CONTROL_PLANE: "uid-of-kcp"});
+    let acts = |desired: &Desired, source: &Values, labels: serde_json::Value, (type_, keys): (&str, &str)| {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": type_, "metadata": metadata(labels)});
+        let mut found = Object::new(secret).expect("an object");
+        let there: Vec<String> = keys.split(' ').map(str::to_owned).collect();
+        content::copy(&mut found, &values(keys), &there, std::iter::empty());
+        let live = serde_json::from_value(json!({"metadata": found.value()["metadata"]})).expect("an object");
+        let live = LiveObject { digest: Some("former".into()), ..LiveObject::from_metadata(ObjectKind::Secret, live) };
+        let known = Known {
+            mark: COPY.to_owned(),
+            place: Some(site()),
+            live: LiveObjects::from([(desired.name.clone(), Arc::new(live))]),
+            wanted: BTreeSet::from([desired.name.clone()]),
+            desired: vec![desired.clone()],
+            may_adopt: true,
+            ..nothing()
+        };
+        let mut observed = Observed::default();
+        observed.keys.insert(desired.name.clone(), content::known("1", source).keys);
+        observed.values.insert(desired.name.clone(), source.clone());
+        let mut acts = Vec::new();
+        loop {
+            match crate::setup::decide::next(&known, &observed) {
+                Next::Do(Act::Read(name)) => _ = observed.found.insert(name, Some(found.clone())),
+                Next::Do(Act::Delete(name, live)) => {
+                    acts.push(format!("delete {} {}", live.uid, live.resource_version));
+                    observed.deleted.insert(name);
+                }
+                Next::Do(Act::Apply(name, object, _, _)) => {
+                    let keys: Vec<String> = content::values(&object).into_keys().collect();
+                    let type_ = object.value()["type"].as_str().unwrap_or_default();
+                    acts.push(format!("apply {type_} {}", keys.join(" ")));
+                    observed.applied.insert(name, Ok(()));
+                }
+                Next::Do(act @ Act::Learn(_)) => panic!("{act:?}"),
+                Next::End(outcomes) => {
+                    let refused = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Refused(_)));
+                    acts.extend(refused.map(|_| "refused".to_owned()));
+                    return acts.join(", ");
+                }
+            }
+        }
+    };
+    let (json_key, both) = (".dockerconfigjson", ".dockercfg .dockerconfigjson");
+    let (again_json, again_opaque) =
+        ("delete 1-2 7, apply kubernetes.io/dockerconfigjson .dockerconfigjson", "delete 1-2 7, apply Opaque more");
+    let with_more = ".dockerconfigjson more";
+    for (what, users, is_broken, source, live, expected) in [
+        ("it mounts, then another one pulls", vec![&mounts, &pulls], false, json_key, ("Opaque", json_key), again_json),
+        ("the same, written by the other", vec![&pulls, &mounts], false, json_key, ("Opaque", json_key), again_json),
+        (
+            "it pulled, and only another one mounts now",
+            vec![&mounts],
+            false,
+            json_key,
+            (JSON, json_key),
+            "apply kubernetes.io/dockerconfigjson .dockerconfigjson",
+        ),
+        (
+            "the newer key comes later",
+            vec![&pulls],
+            false,
+            both,
+            (CONFIG, ".dockercfg"),
+            "delete 1-2 7, apply kubernetes.io/dockerconfigjson .dockercfg .dockerconfigjson",
+        ),
+        ("the key of the type goes", vec![&mounts], false, "more", (JSON, json_key), again_opaque),
+        (
+            "the one that pulls is broken",
+            vec![&mounts],
+            true,
+            json_key,
+            (JSON, json_key),
+            "apply kubernetes.io/dockerconfigjson .dockerconfigjson",
+        ),
+        (
+            "the same, and a key stays for it",
+            vec![&mounts_more],
+            true,
+            with_more,
+            (JSON, with_more),
+            "apply kubernetes.io/dockerconfigjson .dockerconfigjson more",
+        ),
+        ("another one is broken", vec![&pulls], true, json_key, ("Opaque", json_key), again_json),
+        (
+            "the same, and a key stays for it, which must not be lost",
+            vec![&pulls],
+            true,
+            with_more,
+            ("Opaque", with_more),
+            "apply Opaque .dockerconfigjson more",
+        ),
+        ("nothing changes", vec![&mounts], false, "more", ("Opaque", "old"), "apply Opaque more"),
+    ] {
+        let plans = users.iter().map(|&plan| Ok(plan.clone()));
+        let all = Users::new(plans.chain(is_broken.then(|| Err(problem()))));
+        let source = values(source);
+        let copy = registry_copy(users[0], &all, &source);
+        assert_eq!(acts(&copy, &source, own(), live), expected, "{what}");
+    }
+    // One that a user has made, and that Tidegate may take over, is not deleted.
+    let (all, source) = (Users::new([Ok(pulls.clone())].into_iter()), values(json_key));
+    let copy = registry_copy(&pulls, &all, &source);
+    assert_eq!(acts(&copy, &source, json!({}), ("Opaque", json_key)), "refused");
+}
+
 fn authority(name: &str) -> (rcgen::CertificateParams, rcgen::KeyPair, String) {
     let key = rcgen::KeyPair::generate().expect("a key");
     let mut params = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
