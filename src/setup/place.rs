@@ -262,7 +262,12 @@ impl SetupPass<'_> {
             outcomes.extend(done.into_iter().filter(|(name, _)| name.0.is_placed()));
         }
         for place in former {
-            match self.clear(&place).await? {
+            let standing = decide::reach(&place, self.key.namespace(), self.context.stores);
+            if decide::is_target(&standing, target) {
+                placement.places.remove(&place);
+                continue;
+            }
+            match self.clear(standing).await? {
                 Gone::All => _ = placement.places.remove(&place),
                 Gone::Asked => placement.is_asked = true,
                 Gone::Unknown(sentence) if decide::is_forgotten(self.metadata, &place) => {
@@ -427,9 +432,9 @@ impl SetupPass<'_> {
     }
 
     /// Deletes what a cluster has of the resource. Fails if the control plane does.
-    async fn clear(&self, place: &Place) -> Result<Gone, Error> {
+    async fn clear(&self, standing: Standing) -> Result<Gone, Error> {
         let namespace = self.key.namespace();
-        let open = match decide::reach(place, namespace, self.context.stores) {
+        let open = match standing {
             Standing::Asked => return Ok(Gone::Asked),
             Standing::Unusable(sentence) => return Ok(Gone::Unknown(sentence)),
             Standing::Usable(open) => open,
@@ -496,7 +501,8 @@ impl SetupPass<'_> {
     /// `None` if nothing is left. Fails if the control plane does.
     pub(super) async fn leave_elsewhere(&self, placement: &mut Placement) -> Result<Option<String>, Error> {
         for place in placement.places.clone() {
-            match self.clear(&place).await? {
+            let standing = decide::reach(&place, self.key.namespace(), self.context.stores);
+            match self.clear(standing).await? {
                 Gone::All => _ = placement.places.remove(&place),
                 Gone::Asked => return Ok(Some(format!("cluster {} has not answered yet", place.name))),
                 Gone::Leaves(count) => {

@@ -255,7 +255,8 @@ pub(super) fn reach(place: &Place, namespace: &str, stores: &Stores) -> Standing
     reach_in(place, stores.other_clusters(namespace))
 }
 
-fn reach_in(place: &Place, all: Vec<(String, OtherCluster)>) -> Standing {
+/// The same among these.
+pub(super) fn reach_in(place: &Place, all: Vec<(String, OtherCluster)>) -> Standing {
     let is_it = |found: &OtherCluster| matches!(&found.identity, Identity::Known { uid, .. } if **uid == *place.uid);
     let mut of_name = None;
     let mut is_asked = false;
@@ -278,6 +279,15 @@ fn reach_in(place: &Place, all: Vec<(String, OtherCluster)>) -> Standing {
         None => {
             Standing::Unusable(format!("no Secret has the label `{}` and leads there: create one", label::CLUSTER_NAME))
         }
+    }
+}
+
+/// Whether a cluster is the one with this UID. A place whose UID is unknown may be the one where the pods are now: by
+/// another name, as long as not both had answered.
+pub(super) fn is_target(standing: &Standing, target: Option<&str>) -> bool {
+    match standing {
+        Standing::Usable(open) => Some(&*open.site.uid) == target,
+        Standing::Asked | Standing::Unusable(_) => false,
     }
 }
 

@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use super::{
     decide::{
-        UNKNOWN, add_places, copies, is_forgotten, is_lost, is_provided, labelled, optional_copies, possible_places,
-        read_places, split, unforgotten,
+        UNKNOWN, add_places, copies, is_forgotten, is_lost, is_provided, is_target, labelled, optional_copies,
+        possible_places, reach_in, read_places, split, unforgotten,
     },
     *,
 };
@@ -14,7 +14,9 @@ use crate::setup::{
     state::{Issuance, KnownContent, Origin, Values},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use kube_sim::{Options, Server};
 use serde_json::json;
+use tidegate_cluster::{ClusterName, Limits, Network};
 use tidegate_core::{
     api::{names::annotation, setup::FrontProxy, shared::ObjectMeta},
     landscape::setup::Resources,
@@ -596,6 +598,50 @@ fn r66_a_lost_record_is_noticed_and_then_all_clusters_count() {
     let mut known = BTreeSet::from([place("de", "1-2")]);
     add_places(&mut known, [place("eu", "1-2"), place("us", "3-4"), eu.clone(), eu.clone()]);
     assert_eq!(known, BTreeSet::from([place("de", "1-2"), eu, place("us", "3-4")]));
+}
+
+/// A cluster that has answered and listed its objects.
+fn other_cluster(name: &str, uid: &str) -> OtherCluster {
+    let server = Server::new(&Options::default());
+    let network = Network::in_process(move |_| Some(server.client()));
+    let config = kube::Config::new("https://other.example.org".parse().expect("a URL"));
+    let name = ClusterName::Placed(Key::new(NAMESPACE, name));
+    let cluster = Arc::new(Cluster::on(&network, name, &config, Limits::default()).expect("a cluster"));
+    OtherCluster {
+        identity: crate::stores::Identity::Known { cluster, uid: uid.into(), control_plane: "uid-of-kcp".into() },
+        outage: None,
+        unlisted: BTreeSet::new(),
+        denied: BTreeMap::new(),
+        objects: Arc::default(),
+    }
+}
+
+/// Row 66: what is deleted in a former cluster is not in the one where the pods run, whatever its names are.
+#[tokio::test]
+async fn r66_a_former_cluster_that_is_the_present_one_loses_nothing() {
+    let place = |name: &str, uid: &str| Place { name: name.to_owned(), uid: uid.to_owned() };
+    let all =
+        || [("de", "1-2"), ("eu", "1-2"), ("us", "3-4")].map(|(name, uid)| (name.to_owned(), other_cluster(name, uid)));
+    for (former, target, expected) in [
+        // Its name led there before, and had not answered when it was recorded.
+        (place("de", UNKNOWN), Some("1-2"), "stays"),
+        (place("eu", UNKNOWN), Some("1-2"), "stays"),
+        (place("us", UNKNOWN), Some("1-2"), "goes"),
+        (place("us", "3-4"), Some("1-2"), "goes"),
+        (place("eu", "3-4"), Some("1-2"), "goes"),
+        (place("de", UNKNOWN), Some("3-4"), "goes"),
+        // The pods are in the control plane.
+        (place("de", UNKNOWN), None, "goes"),
+        (place("asia", UNKNOWN), Some("1-2"), "unknown"),
+    ] {
+        let standing = reach_in(&former, all().into());
+        let found = match &standing {
+            Standing::Usable(_) if is_target(&standing, target) => "stays",
+            Standing::Usable(_) => "goes",
+            Standing::Asked | Standing::Unusable(_) => "unknown",
+        };
+        assert_eq!(found, expected, "{former} {target:?}");
+    }
 }
 
 #[test]
