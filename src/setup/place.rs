@@ -100,6 +100,8 @@ pub(super) struct Placement {
     pub(super) is_clearing: bool,
     /// Whether its cluster has not shown all that was applied there. It may be gone before.
     pub(super) is_unseen: bool,
+    /// The keys that the copies there do not have although a volume has all keys: one sentence each.
+    pub(super) left_out: Vec<String>,
 }
 
 /// A cluster that can be used.
@@ -209,8 +211,9 @@ impl SetupPass<'_> {
                 Standing::Usable(open) => {
                     self.settle_in(&open, &mut placement.places).await?;
                     match self.work_there(&open, plan, known, observed).await {
-                        Ok(there) => {
+                        Ok((there, left_out)) => {
                             placement.is_unseen = self.is_unseen(&open, &there);
+                            placement.left_out = left_out;
                             outcomes.extend(there);
                         }
                         Err(Stop::Control(error)) => return Err(error),
@@ -307,14 +310,15 @@ impl SetupPass<'_> {
         Ok(())
     }
 
-    /// Works in the cluster that a resource asks for: copies first, because pods mount them.
+    /// Works in the cluster that a resource asks for: copies first, because pods mount them. Returns what became of the
+    /// objects, and which keys the copies do not have.
     async fn work_there(
         &self,
         open: &Open,
         plan: &Plan,
         known: Known,
         observed: &mut Observed,
-    ) -> Result<Vec<(ObjectName, Outcome)>, Stop> {
+    ) -> Result<(Vec<(ObjectName, Outcome)>, Vec<String>), Stop> {
         let users = self.users(open, Some(plan), observed).await?;
         let mut there =
             Observed { keys: observed.keys.clone(), values: observed.values.clone(), ..Observed::default() };
@@ -338,7 +342,7 @@ impl SetupPass<'_> {
         }
         outcomes.extend(more);
         self.prune_copies(open, &users, &known).await?;
-        Ok(outcomes)
+        Ok((outcomes, decide::left_out(plan, &users, &content, &live)))
     }
 
     /// Whether a cluster has not shown all objects that were applied there.

@@ -451,6 +451,31 @@ fn copies_of(
     (copies, refused)
 }
 
+/// The keys that no copy has although a volume of the plan has all keys: one sentence each. That private keys of CAs
+/// stay in the control plane is always so, and not said.
+pub(super) fn left_out(
+    plan: &Plan,
+    users: &Users,
+    content: &dyn Fn(&ObjectName) -> Option<Arc<KnownContent>>,
+    live: &dyn Fn(&ObjectName) -> Option<Arc<LiveObject>>,
+) -> Vec<String> {
+    let mut sentences = BTreeSet::new();
+    for mounted in plan.mounted().into_iter().chain(plan.used()).filter(|mounted| mounted.keys.is_empty()) {
+        let Some(name) = name_of(&mounted) else { continue };
+        let (Some(found), Some(wanted)) = (content(&name), users.mounted.get(&name)) else { continue };
+        let owner = live(&name).and_then(|live| live.mark.clone());
+        let copied = wanted.keys(&found, owner.as_deref());
+        sentences.extend(others(&found, &copied).into_iter().map(|key| {
+            format!(
+                "{} {}, key `{key}`: the copy does not have it, because it may be a private key that these pods must \
+                 not have; name it under `items` of the volume if they need it",
+                mounted.kind, mounted.name
+            )
+        }));
+    }
+    sentences.into_iter().collect()
+}
+
 /// Whether a user has created there what is copied only if it exists: it stays as it is.
 pub(super) fn is_provided(known: &Known, there: &Observed, name: &ObjectName) -> bool {
     let is_optional = known.desired.iter().any(|desired| {

@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use super::{
     decide::{
-        UNKNOWN, add_places, copies, is_forgotten, is_lost, is_provided, is_target, labelled, optional_copies,
-        possible_places, reach_in, read_places, split, unforgotten,
+        UNKNOWN, add_places, copies, is_forgotten, is_lost, is_provided, is_target, labelled, left_out,
+        optional_copies, possible_places, reach_in, read_places, split, unforgotten,
     },
     *,
 };
@@ -522,6 +522,21 @@ fn r66_the_private_key_of_a_ca_never_leaves_the_control_plane() {
     for (known, expected) in &cases {
         assert_eq!(copied(&whole, known, None).0.as_deref(), Some(*expected));
     }
+    // What a user can name is said, and nothing else.
+    let left_out = |plan: &Plan, all: &[&Plan], known: &Arc<KnownContent>| {
+        let users = Users::new(all.iter().map(|&plan| Ok(plan.clone())));
+        let content = |name: &ObjectName| (name.1 == "given").then(|| Arc::clone(known));
+        left_out(plan, &users, &content, &|_| None)
+    };
+    let said = "Secret given, key `store`: the copy does not have it, because it may be a private key that these pods \
+                must not have; name it under `items` of the volume if they need it";
+    for (index, (known, _)) in cases.iter().enumerate() {
+        let expected: &[&str] = if index == 5 { &[said] } else { &[] };
+        assert_eq!(left_out(&whole, &[&whole], known), expected, "{index}");
+    }
+    let store_named = plan(json!([{"key": "store", "path": "store"}]));
+    assert_eq!(left_out(&whole, &[&whole, &store_named], &cases[5].0), [""; 0], "another one names it");
+    assert_eq!(left_out(&store_named, &[&store_named], &cases[5].0), [""; 0]);
     let named = plan(json!([{"key": "tls.key", "path": "tls.key"}]));
     // Only who names it is refused. Others get what they mount, without it.
     let (of_whole, refused) = copied_for(&whole, &[&whole, &named], &cases[0].0, None);
