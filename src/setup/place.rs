@@ -23,8 +23,9 @@
 //! Before the first write in a cluster, the status of the resource names the cluster, in the condition
 //! `tidegate.dev/Places`. It names it until nothing of the resource is left there. So neither a restart nor a deletion
 //! forgets a cluster that cannot be reached: the finalizer stays meanwhile. If that status is lost or was edited, any
-//! of the clusters may have objects of the resource, and each is asked. Only a user gives a cluster up, by name, with
-//! the annotation `tidegate.dev/forget-cluster`. When a resource moves, what is in the former cluster goes once all
+//! of the clusters may have objects of the resource, and each is asked. Not each such change can be seen. So a resource
+//! that is being deleted also waits until each cluster of its namespace has answered, or has failed to, and loses what
+//! these show. Only a user gives a cluster up, by name, with the annotation `tidegate.dev/forget-cluster`. When a resource moves, what is in the former cluster goes once all
 //! pods in the new one are ready. Nothing counts as gone by a watch alone, which may be late: the cluster lists it.
 //!
 //! A pass ends without a status while a cluster has not answered since the start. A cluster that cannot be reached
@@ -490,6 +491,9 @@ impl SetupPass<'_> {
     /// listed: one sentence. Nobody knows then whether its pods run.
     pub(super) fn unlisted(&self) -> Placement {
         let mut placement = Placement { places: self.places(), ..Placement::default() };
+        // A status does not always show that others have edited it. What its clusters show is known once they answer.
+        let all = self.context.stores.other_clusters(self.key.namespace());
+        placement.is_asked = self.kind != Kind::Kubeconfig && decide::is_any_asked(all);
         for place in placement.places.clone() {
             match decide::reach(&place, self.key.namespace(), self.context.stores) {
                 Standing::Usable(_) => {}

@@ -126,7 +126,8 @@ pub(in crate::setup) fn read_places(status: &Value) -> BTreeSet<Place> {
 }
 
 /// Whether a status is not one that Tidegate wrote: it is gone, or others have edited the clusters that it names. Then
-/// it does not tell where objects of the resource are.
+/// it does not tell where objects of the resource are. A status of before the first write elsewhere does not look so,
+/// nor one of which only a cluster was removed: then what the clusters show counts.
 pub(super) fn is_lost(status: &Value) -> bool {
     let all = conditions_of(status);
     match conditions::find(&all, PLACES) {
@@ -225,6 +226,11 @@ fn judge(name: &str, found: OtherCluster) -> Standing {
         (Identity::Asked, None) => Standing::Asked,
         (Identity::Known { .. }, None) => open(name, found).map_or(Standing::Asked, Standing::Usable),
     }
+}
+
+/// Whether a cluster has not answered since the start, and may do so: its answer, or why there is none, follows.
+pub(super) fn is_any_asked(all: Vec<(String, OtherCluster)>) -> bool {
+    all.into_iter().any(|(name, found)| matches!(judge(&name, found), Standing::Asked))
 }
 
 /// A cluster whose objects are listed.

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::{
     decide::{
-        UNKNOWN, add_places, copies, is_forgotten, is_lost, is_provided, is_target, labelled, left_out,
+        UNKNOWN, add_places, copies, is_any_asked, is_forgotten, is_lost, is_provided, is_target, labelled, left_out,
         optional_copies, possible_places, reach_in, read_places, split, unforgotten,
     },
     *,
@@ -628,6 +628,28 @@ fn other_cluster(name: &str, uid: &str) -> OtherCluster {
         unlisted: BTreeSet::new(),
         denied: BTreeMap::new(),
         objects: Arc::default(),
+    }
+}
+
+/// Row 66: a resource that is being deleted waits for clusters that may answer, and for no others.
+#[tokio::test]
+async fn r66_a_deletion_waits_for_each_cluster_that_may_answer() {
+    let known = || other_cluster("eu", "1-2");
+    let asked = || OtherCluster { identity: crate::stores::Identity::Asked, ..known() };
+    let unlisted = || OtherCluster { unlisted: BTreeSet::from([ObjectKind::Secret]), ..known() };
+    let refused = || OtherCluster { identity: crate::stores::Identity::Refused("why".to_owned()), ..known() };
+    let silent = |found: OtherCluster| OtherCluster { outage: Some("it is silent".to_owned()), ..found };
+    for (what, all, expected) in [
+        ("none", Vec::new(), false),
+        ("it has listed its objects", vec![known()], false),
+        ("one of them has not answered", vec![known(), asked()], true),
+        ("one of them has not listed its objects", vec![unlisted(), known()], true),
+        ("it cannot be used", vec![refused()], false),
+        ("it does not answer", vec![silent(asked())], false),
+        ("it does not list its objects", vec![silent(unlisted())], false),
+    ] {
+        let all: Vec<(String, OtherCluster)> = all.into_iter().map(|found| ("eu".to_owned(), found)).collect();
+        assert_eq!(is_any_asked(all), expected, "{what}");
     }
 }
 
