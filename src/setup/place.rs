@@ -25,8 +25,9 @@
 //! forgets a cluster that cannot be reached: the finalizer stays meanwhile. If that status is lost or was edited, any
 //! of the clusters may have objects of the resource, and each is asked. Not each such change can be seen. So a resource
 //! that is being deleted also waits until each cluster of its namespace has answered, or has failed to, and loses what
-//! these show. Only a user gives a cluster up, by name, with the annotation `tidegate.dev/forget-cluster`. When a resource moves, what is in the former cluster goes once all
-//! pods in the new one are ready. Nothing counts as gone by a watch alone, which may be late: the cluster lists it.
+//! these show. Only a user gives a cluster up, by name, with the annotation `tidegate.dev/forget-cluster`. When a
+//! resource moves, what is in the former cluster goes once all pods in the new one are ready. Nothing counts as gone by
+//! a watch alone, which may be late: the cluster lists it.
 //!
 //! A pass ends without a status while a cluster has not answered since the start. A cluster that cannot be reached
 //! delays only what belongs there.
