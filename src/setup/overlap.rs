@@ -5,8 +5,9 @@
 //! While nothing is being replaced, this reads each CA, and what it has signed, once after the start of the process.
 //!
 //! The watch of Secrets wakes the resources that a new key of service accounts concerns. The former one is what the
-//! process has read before, or what the condition `tidegate.dev/Key` of its resource has. That condition follows only
-//! once nothing of the former key is accepted any more.
+//! process has read before, or what the condition `tidegate.dev/Key` of its resource has, if it is named for the same
+//! shard. That condition follows only once nothing of the former key is accepted any more. Whoever may write it can
+//! name an earlier key of the shard: only a new CA of service accounts ends the trust in that.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,6 +30,7 @@ use tidegate_core::{
     status::seconds,
 };
 use tidegate_process::ambient;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{
     SetupPass, decide,
@@ -103,6 +105,15 @@ fn is_of(certificate: &Authority, authority: &Authority) -> bool {
 
 fn decision(facts: &Facts) -> Overlap {
     plan::overlap(facts, Verifier { is_of: &is_of, is_same: &pki::is_same_key })
+}
+
+/// Whether two certificates have the same subject. The CA of service accounts also signs the keys of other shards, and
+/// others may have recorded one of these.
+fn has_same_name(one: &Authority, other: &Authority) -> bool {
+    match (X509Certificate::from_der(&one.der), X509Certificate::from_der(&other.der)) {
+        (Ok((_, one)), Ok((_, other))) => one.subject().as_raw() == other.subject().as_raw(),
+        (Err(_), _) | (_, Err(_)) => false,
+    }
 }
 
 /// A trust Secret as it lives.
@@ -421,7 +432,7 @@ impl SetupPass<'_> {
         let seen = self.content(&anchor.secret, live).and_then(|found| found.former.clone());
         let (kind, owner) = &anchor.owner;
         let recorded = status::recorded_key(&self.resources.status(*kind, owner));
-        [seen, recorded.filter(|recorded| !pki::is_same_key(recorded, &present))]
+        [seen, recorded.filter(|recorded| !pki::is_same_key(recorded, &present) && has_same_name(recorded, &present))]
     }
 
     /// The certificates of the CA above an anchor, present and former ones.

@@ -86,7 +86,8 @@ pub struct Facts {
     pub signed: Vec<Signed>,
     /// The former certificate of a key, as far as the process remembers it.
     pub remembered: Option<Authority>,
-    /// The one that was recorded last, if it is another one than the present one. Others may have written it.
+    /// The one that was recorded last, if it is another one of the same shard than the present one. Others may have
+    /// written it.
     pub recorded: Option<Authority>,
     /// Since when the process knows the present one.
     pub known_since: Timestamp,
