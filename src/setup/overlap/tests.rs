@@ -83,7 +83,7 @@ fn a_former_key_that_was_recorded_is_one_of_the_same_shard() {
     let present = certificate("eu-service-account");
     assert!(has_same_name(&certificate("eu-service-account"), &present));
     assert!(!has_same_name(&certificate("us-service-account"), &present));
-    let broken = Authority { der: b"text"[..].into(), ..present.clone() };
+    let broken = Authority { der: b"text".as_slice().into(), ..present.clone() };
     assert!(!has_same_name(&broken, &present));
     assert!(!has_same_name(&present, &broken));
 }

@@ -168,8 +168,9 @@ pub(in crate::setup) fn write_places(places: &BTreeSet<Place>) -> String {
     places.iter().map(Place::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a user has given up what a cluster has of a resource: by its name or UID, and nothing else. What says that
-/// a Shard may go with its workspaces says nothing about pods, which may run where nobody can see them.
+/// Whether a user has given up what a cluster has of a resource: by the name or UID of the cluster, and nothing else.
+/// The annotation that lets a Shard go with its workspaces does not: the pods may still run in a cluster that Tidegate
+/// cannot reach.
 pub(super) fn is_forgotten(metadata: &ObjectMeta, place: &Place) -> bool {
     let named = landscape::annotation(metadata, annotation::FORGET_CLUSTER).unwrap_or_default();
     named.split(',').map(str::trim).any(|named| !named.is_empty() && (named == place.name || named == place.uid))
@@ -447,7 +448,7 @@ fn copies_of(
             continue;
         }
         let keys = found.as_ref().map(|found| wanted.keys(found, owner.as_deref())).unwrap_or_default();
-        // Whoever has no plan now has pods that mount what the last plan said.
+        // The pods of a resource that has no plan now mount what its last plan said.
         let kept = found.as_ref().filter(|_| !users.are_all_known).map(|found| others(found, &keys));
         let keys = (keys, kept.unwrap_or_default());
         let gates = if is_required { vec![Gate::Key(mounted.clone())] } else { Vec::new() };
