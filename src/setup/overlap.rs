@@ -35,7 +35,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::{
     SetupPass, decide,
     object::{LiveObject, ObjectKind},
-    state::{Desired, Issuance, KnownContent, LiveObjects, ObjectName, Observed, Origin},
+    state::{Desired, Issuance, KnownContent, LiveObjects, ObjectName, Observed, Origin, SetupMemory},
     status,
 };
 use crate::{
@@ -99,11 +99,13 @@ fn secret(name: &str) -> ObjectName {
     (ObjectKind::Secret, name.to_owned())
 }
 
-fn is_of(certificate: &Authority, authority: &Authority) -> bool {
-    certificate != authority && pki::is_ca(authority) && pki::is_of(certificate, authority)
+fn is_of(memory: &SetupMemory, certificate: &Authority, authority: &Authority) -> bool {
+    let is_signed = || pki::is_ca(authority) && pki::is_of(certificate, authority);
+    certificate != authority && memory.is_signed(certificate, authority, is_signed)
 }
 
-fn decision(facts: &Facts) -> Overlap {
+fn decision(memory: &SetupMemory, facts: &Facts) -> Overlap {
+    let is_of = |certificate: &Authority, authority: &Authority| is_of(memory, certificate, authority);
     plan::overlap(facts, Verifier { is_of: &is_of, is_same: &pki::is_same_key })
 }
 
@@ -500,12 +502,12 @@ impl SetupPass<'_> {
             is_copied: anchor.is_copied(&whole.seen),
             now,
         };
-        let (mut overlap, mut behind) = (decision(&facts), Behind::default());
+        let (mut overlap, mut behind) = (decision(self.context.memory, &facts), Behind::default());
         if facts.trust.is_some() {
             let inputs: BTreeSet<ObjectName> = names.iter().filter(|name| name.0.is_input()).cloned().collect();
             self.learn_all(inputs.iter(), &live, observed).await?;
             behind = self.behind(anchor, dependents, whole, &overlap.left, &live, observed);
-            overlap = decision(&Facts { is_rolled: behind.all.is_empty(), ..facts });
+            overlap = decision(self.context.memory, &Facts { is_rolled: behind.all.is_empty(), ..facts });
         }
         let has_no_ca = present.is_none();
         if let Some(present) = present.filter(|_| overlap.phase == Phase::Settled) {
@@ -671,7 +673,7 @@ impl SetupPass<'_> {
         self.learn_all(std::iter::once(name), live, observed).await?;
         let content = self.content(&name.1, live);
         let own = content.as_ref().and_then(|found| found.certificates.first());
-        if own.is_none_or(|own| is_of(own, &present)) {
+        if own.is_none_or(|own| is_of(self.context.memory, own, &present)) {
             return Ok(false);
         }
         // A change of the trust Secret wakes the resource. What the other pass finds without one does as well.
