@@ -30,6 +30,7 @@ scenarios! {
     r66_a_resource_does_not_go_while_a_watch_hides_what_it_has,
     r66_a_resource_moves_between_clusters_and_its_copies_stay_for_others,
     r66_a_ca_is_replaced_while_a_resource_moves,
+    r66_a_copy_that_is_mounted_and_then_pulled_with_gets_its_type,
     r66_two_control_planes_share_a_cluster_and_leave_each_other_alone,
     r66_secrets_that_lead_to_clusters_are_checked
     ; on real servers:
@@ -580,6 +581,30 @@ async fn r66_a_ca_is_replaced_while_a_resource_moves() {
         if is_everywhere { Ok(()) } else { Err(format!("{said}\n{}", landscape.log())) }
     })
     .await;
+}
+
+async fn r66_a_copy_that_is_mounted_and_then_pulled_with_gets_its_type() {
+    const JSON: &str = "kubernetes.io/dockerconfigjson";
+    let landscape = KcpLandscape::with_clusters().await;
+    let mut registry = secret("registry", &[(".dockerconfigjson", "{}")]);
+    registry["type"] = JSON.into();
+    harness::apply(&landscape.client, &registry).await;
+    let volumes = json!([{"name": "registry", "secret": {"secretName": "registry"}}]);
+    landscape.merge("FrontProxy", "public", None, json!({"spec": {"extraVolumes": volumes}})).await;
+    landscape.proxy_is_in(EU).await;
+    let has_type = |type_: &'static str| move |found: &Value| found["type"] == type_;
+    let before = landscape.until_there(EU, "Secret", "registry", "it is copied", has_type("Opaque")).await;
+    let pulls = json!({"spec": {"image": {"imagePullSecrets": [{"name": "registry"}]}}});
+    landscape.merge("FrontProxy", "public", None, pulls).await;
+    let after = landscape.until_there(EU, "Secret", "registry", "the kubelet takes it", has_type(JSON)).await;
+    assert_ne!(before["metadata"]["uid"], after["metadata"]["uid"], "no apply changes a type");
+    assert_eq!(before["data"], after["data"]);
+    let pulls = |found: &Value| found["spec"]["template"]["spec"]["imagePullSecrets"][0]["name"] == "registry";
+    landscape.until_there(EU, "Deployment", "public-front-proxy", "it follows", pulls).await;
+    landscape.stage.rests().await;
+    let records = landscape.stage.landscape.skrs[EU].records();
+    let deletes = records.iter().filter(|record| record.verb == "delete" && record.name == "registry");
+    assert_eq!(deletes.count(), 1, "it is replaced once");
 }
 
 async fn r66_two_control_planes_share_a_cluster_and_leave_each_other_alone() {
