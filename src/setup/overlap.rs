@@ -109,11 +109,11 @@ fn decision(memory: &SetupMemory, facts: &Facts) -> Overlap {
     plan::overlap(facts, Verifier { is_of: &is_of, is_same: &pki::is_same_key })
 }
 
-/// Whether two certificates have the same subject. The CA of service accounts also signs the keys of other shards, and
-/// others may have recorded one of these.
+/// Whether two certificates have the same subject, whatever types its texts have. The CA of service accounts also signs
+/// the keys of other shards, and others may have recorded one of these.
 fn has_same_name(one: &Authority, other: &Authority) -> bool {
     match (X509Certificate::from_der(&one.der), X509Certificate::from_der(&other.der)) {
-        (Ok((_, one)), Ok((_, other))) => one.subject().as_raw() == other.subject().as_raw(),
+        (Ok((_, one)), Ok((_, other))) => one.subject().to_string() == other.subject().to_string(),
         (Err(_), _) | (_, Err(_)) => false,
     }
 }
