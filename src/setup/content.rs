@@ -1,10 +1,11 @@
 //! The values of Secrets that are made of others: bundles of CAs, and kubeconfigs of users. Pure; no sentence quotes a
 //! value.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use k8s_openapi::jiff::Timestamp;
+use rcgen::{KeyPair, PublicKeyData as _};
 use serde_json::{Map, Value};
 use tidegate_core::{
     api::names::annotation,
@@ -14,6 +15,7 @@ use tidegate_core::{
         setup::{Content, Trust},
     },
 };
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::state::{Keys, KnownContent, Values};
 use crate::gateway::pki;
@@ -22,6 +24,10 @@ const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 const CA: &str = "ca.crt";
 const KUBECONFIG: &str = "kubeconfig";
+/// The types of Secrets with credentials of registries, and of those that may have any keys.
+pub(super) const DOCKER_CONFIG_JSON: &str = "kubernetes.io/dockerconfigjson";
+pub(super) const DOCKER_CONFIG: &str = "kubernetes.io/dockercfg";
+pub(super) const OPAQUE: &str = "Opaque";
 /// How many bytes the values of a Secret have at most: an API server refuses a larger one.
 const SECRET_BYTES_MAX: usize = 1 << 20;
 
@@ -138,6 +144,22 @@ pub(super) fn values(object: &Object) -> Values {
     data.chain(binary).collect()
 }
 
+/// Whether a copy can keep the type that it has: it cannot change, and running pods need the copy. The kubelet takes
+/// credentials of registries from Secrets of their type only, and the API server demands the keys of a type. While some
+/// users are unknown, they may need the type.
+pub(super) fn may_keep_type(copy: &Object, type_: &Value, is_user_unknown: bool) -> bool {
+    let keys = values(copy);
+    let has = |key: &str| keys.contains_key(key);
+    let wanted = copy.field("type").unwrap_or(&Value::Null);
+    let is_valid = match type_.as_str().unwrap_or_default() {
+        DOCKER_CONFIG_JSON => has(".dockerconfigjson"),
+        DOCKER_CONFIG => has(".dockercfg"),
+        "kubernetes.io/tls" => has(CERTIFICATE) && has(KEY),
+        _ => true,
+    };
+    wanted == type_ || (is_valid && (wanted == OPAQUE || is_user_unknown))
+}
+
 /// What to remember of values.
 pub(super) fn known(resource_version: &str, values: &Values) -> KnownContent {
     let keys: Keys = values.iter().map(|(key, value)| (key.clone(), Digest::of_bytes(value))).collect();
@@ -145,6 +167,9 @@ pub(super) fn known(resource_version: &str, values: &Values) -> KnownContent {
     let is_self_signed = certificates.first().map(pki::is_self_signed);
     let certificates = if values.contains_key(CERTIFICATE) { certificates } else { inline(values) };
     let owners = Owners::new(values);
+    let in_pem = values.iter().filter(|(_, value)| has_private_key(value));
+    let in_pem: BTreeMap<&str, Owner> = in_pem.map(|(key, value)| (key.as_str(), owners.of(key, value))).collect();
+    let is_of = |key: &str, owner: Owner| in_pem.get(key) == Some(&owner);
     let keys_where = |holds: &dyn Fn(&str, &[u8]) -> bool| -> BTreeSet<String> {
         values.iter().filter(|(key, value)| holds(key, value)).map(|(key, _)| key.clone()).collect()
     };
@@ -158,10 +183,15 @@ pub(super) fn known(resource_version: &str, values: &Values) -> KnownContent {
         former: None,
         since: Timestamp::MIN,
         private: keys_where(&|_, value| has_private_key(value) || has_inline_key(value) || is_sealed(value)),
-        authorities: keys_where(&|key, value| (has_private_key(value) || is_sealed(value)) && owners.is_authority(key)),
-        unclear: keys_where(&|key, value| match owners.is_empty() {
-            true => is_sealed(value),
-            false => is_unreadable(value) && owners.is_authority(key),
+        authorities: keys_where(&|key, value| {
+            is_of(key, Owner::Authority) || (is_sealed(value) && owners.is_authority(key))
+        }),
+        unclear: keys_where(&|key, value| {
+            let is_closed = match owners.is_empty() {
+                true => is_sealed(value),
+                false => is_unreadable(value) && owners.is_authority(key),
+            };
+            is_of(key, Owner::Unclear) || is_closed
         }),
     }
 }
@@ -211,7 +241,7 @@ fn has_inline_key(value: &[u8]) -> bool {
 /// Whether a value is no text and no certificate.
 fn is_unreadable(value: &[u8]) -> bool {
     let is_text = |text: &str| text.chars().all(|c| !c.is_control() || c.is_whitespace());
-    !str::from_utf8(value).is_ok_and(is_text) && first_certificate(value).is_none()
+    !str::from_utf8(value).is_ok_and(is_text) && certificates_in(value).is_empty()
 }
 
 /// Whether a value has a format in which private keys are stored that are not read here, also in base64: DER (PKCS#1,
@@ -220,7 +250,7 @@ fn is_sealed(value: &[u8]) -> bool {
     const STORES: [&[u8]; 2] = [&[0xfe, 0xed, 0xfe, 0xed], &[0xce, 0xce, 0xce, 0xce]];
     let is_sealed = |value: &[u8]| {
         let is_store = STORES.into_iter().any(|magic| value.starts_with(magic));
-        is_unreadable(value) && (is_store || is_sequence(value))
+        is_unreadable(value) && (is_store || is_key_in_der(value))
     };
     let decoded = || {
         let text: String = str::from_utf8(value).ok()?.split_ascii_whitespace().collect();
@@ -229,33 +259,79 @@ fn is_sealed(value: &[u8]) -> bool {
     is_sealed(value) || decoded().is_some_and(|value| is_sealed(&value))
 }
 
-/// Whether a value is one sequence in DER, or begins with one of indefinite length.
-fn is_sequence(value: &[u8]) -> bool {
-    match value {
-        [0x30, 0x80, ..] => true,
-        [0x30, length @ 0x00..=0x7f, content @ ..] => content.len() == usize::from(*length),
-        [0x30, octets @ 0x81..=0x84, rest @ ..] => {
-            let Some((length, content)) = rest.split_at_checked(usize::from(octets & 0x7f)) else { return false };
-            content.len() == length.iter().fold(0, |length, octet| (length << 8) | usize::from(*octet))
-        }
-        _ => false,
+/// Whether a value begins as private keys in DER do: with their version, or with the algorithm that encrypts them. So a
+/// random token does not count. PKCS#12 may have an indefinite length.
+fn is_key_in_der(value: &[u8]) -> bool {
+    const OCTETS: u8 = 0x04;
+    match sequence(value) {
+        Some([0x02, 0x01, 0x00..=0x03, ..]) => true,
+        Some([0x30, length @ 0x00..=0x7f, rest @ ..]) => rest.get(usize::from(*length)) == Some(&OCTETS),
+        Some(_) => false,
+        None => matches!(value, [0x30, 0x80, 0x02, 0x01, 0x03, .., 0x00, 0x00]),
     }
 }
 
-/// The first certificate of a value, in PEM or DER. A private key may come before it.
-fn first_certificate(value: &[u8]) -> Option<Authority> {
-    const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
-    match value.windows(BEGIN.len()).position(|part| part == BEGIN) {
-        Some(start) => pki::read_first(&value[start..]).ok(),
-        None if is_sequence(value) => pki::read_first(pki::write_block("CERTIFICATE", value).as_bytes()).ok(),
-        None => None,
+/// The content of a value that is one sequence in DER.
+fn sequence(value: &[u8]) -> Option<&[u8]> {
+    let (length, content) = match value {
+        [0x30, length @ 0x00..=0x7f, content @ ..] => (usize::from(*length), content),
+        [0x30, octets @ 0x81..=0x84, rest @ ..] => {
+            let (length, content) = rest.split_at_checked(usize::from(octets & 0x7f))?;
+            (length.iter().fold(0, |length, octet| (length << 8) | usize::from(*octet)), content)
+        }
+        _ => return None,
+    };
+    (content.len() == length).then_some(content)
+}
+
+/// The blocks of PEM in a value, with their labels. Each ends where the next one begins.
+fn blocks(value: &[u8]) -> Vec<(&[u8], &[u8])> {
+    const BEGIN: &[u8] = b"-----BEGIN ";
+    const DASHES: &[u8] = b"-----";
+    let starts = value.windows(BEGIN.len()).enumerate().filter(|(_, part)| *part == BEGIN).map(|(start, _)| start);
+    let starts: Vec<usize> = starts.collect();
+    let ends = starts.iter().skip(1).copied().chain([value.len()]);
+    let each = starts.iter().zip(ends).map(|(start, end)| &value[*start..end]);
+    let labelled = each.filter_map(|block| {
+        let rest = &block[BEGIN.len()..];
+        let length = rest.windows(DASHES.len()).position(|part| part == DASHES)?;
+        Some((&rest[..length], block))
+    });
+    labelled.collect()
+}
+
+/// The certificates of a value in order, in PEM or DER. Private keys may be between them.
+fn certificates_in(value: &[u8]) -> Vec<Authority> {
+    const LABEL: &[u8] = b"CERTIFICATE";
+    let blocks = blocks(value);
+    if blocks.is_empty() && sequence(value).is_some() {
+        return pki::read_first(pki::write_block("CERTIFICATE", value).as_bytes()).into_iter().collect();
     }
+    let own = blocks.into_iter().filter(|(label, _)| *label == LABEL);
+    own.filter_map(|(_, block)| pki::read_first(block).ok()).collect()
+}
+
+/// Whether a private key is that of a certificate.
+fn is_key_of(key: &KeyPair, certificate: &Authority) -> bool {
+    let parsed = X509Certificate::from_der(&certificate.der);
+    parsed.is_ok_and(|(_, parsed)| *parsed.public_key().subject_public_key.data == *key.der_bytes())
+}
+
+/// Whose a private key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Owner {
+    /// It is not that of a CA.
+    Other,
+    /// Nothing says whose it is.
+    Unclear,
+    /// It is that of a CA.
+    Authority,
 }
 
 /// The certificates of a Secret or ConfigMap, which say whose its private keys are.
 struct Owners<'a> {
-    /// By key, whether the first certificate there is that of a CA.
-    certificates: Vec<(&'a str, bool)>,
+    /// By key, the certificates there, in order.
+    certificates: Vec<(&'a str, Vec<Authority>)>,
 }
 
 /// The keys that cert-manager writes for the certificate in `tls.crt`, beside `tls.key`.
@@ -266,22 +342,60 @@ const OF_CERT_MANAGER: [&str; 6] =
 
 impl<'a> Owners<'a> {
     fn new(values: &'a Values) -> Owners<'a> {
-        let certificate = |(key, value): (&'a String, &'a Vec<u8>)| {
-            Some((key.as_str(), pki::is_authority(&first_certificate(value)?)))
-        };
-        Owners { certificates: values.iter().filter_map(certificate).collect() }
+        let certificates = values.iter().map(|(key, value)| (key.as_str(), certificates_in(value)));
+        Owners { certificates: certificates.filter(|(_, all)| !all.is_empty()).collect() }
     }
 
     fn is_empty(&self) -> bool {
         self.certificates.is_empty()
     }
 
+    /// Whose the private keys in PEM are that a value under this key has. That of a CA counts most.
+    fn of(&self, key: &str, value: &[u8]) -> Owner {
+        const LABEL: &[u8] = b"PRIVATE KEY";
+        let private = blocks(value).into_iter().filter(|(label, _)| label.ends_with(LABEL));
+        let owners = private.map(|(_, block)| match pki::read_key(block) {
+            Ok(pair) => self.of_pair(key, &pair),
+            Err(_) => self.guess(key),
+        });
+        owners.max().unwrap_or_else(|| self.guess(key))
+    }
+
+    /// Whose a private key is that can be read: the certificates for it say that.
+    fn of_pair(&self, key: &str, pair: &KeyPair) -> Owner {
+        let own = self.certificates.iter().flat_map(|(_, all)| all).filter(|one| is_key_of(pair, one));
+        let own: Vec<bool> = own.map(pki::is_authority).collect();
+        match own.contains(&true) || (own.is_empty() && self.beside(key).contains(&true)) {
+            true => Owner::Authority,
+            false if own.is_empty() => Owner::Unclear,
+            false => Owner::Other,
+        }
+    }
+
+    /// Whose a private key is that cannot be read, for example because it is encrypted.
+    fn guess(&self, key: &str) -> Owner {
+        let has_authority = |(other, all): &(&str, Vec<Authority>)| *other == key && all.iter().any(pki::is_authority);
+        if self.is_authority(key) {
+            Owner::Authority
+        } else if self.is_empty() || self.certificates.iter().any(has_authority) {
+            Owner::Unclear
+        } else {
+            Owner::Other
+        }
+    }
+
     /// Whether a private key under this key is that of a CA: its certificate is in the value itself or under a key with
     /// the same stem. If no key has the same stem, any certificate of a CA counts.
     fn is_authority(&self, key: &str) -> bool {
-        let beside: Vec<bool> =
-            self.certificates.iter().filter(|(other, _)| stem(other) == stem(key)).map(|(_, is_ca)| *is_ca).collect();
-        if beside.is_empty() { self.certificates.iter().any(|(_, is_ca)| *is_ca) } else { beside.contains(&true) }
+        let beside = self.beside(key);
+        let mut all = self.certificates.iter().flat_map(|(_, all)| all);
+        if beside.is_empty() { all.any(pki::is_authority) } else { beside.contains(&true) }
+    }
+
+    /// Of each key with the same stem, whether its first certificate is that of a CA. Those above follow it.
+    fn beside(&self, key: &str) -> Vec<bool> {
+        let beside = self.certificates.iter().filter(|(other, _)| stem(other) == stem(key));
+        beside.map(|(_, all)| all.first().is_some_and(pki::is_authority)).collect()
     }
 }
 

@@ -15,7 +15,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tidegate_cluster::OnConflict;
 use tidegate_core::{
     api::names::{annotation, label},
@@ -192,7 +192,7 @@ fn decide(known: &Known, observed: &Observed, desired: &Desired) -> Result<Outco
         }
         Step::Keep | Step::Read | Step::Apply => {}
     }
-    // The key and the certificate that exist may stay, or what kcp-operator left, or further keys of a copy.
+    // The key and the certificate that exist may stay, or what kcp-operator left, or the type and keys of a copy.
     let step = if depends_on_itself(desired) || is_adopted { Step::Read } else { step };
     let found = match (step, observed.found.get(&desired.name)) {
         (Step::Read, None) => return Err(Act::Read(desired.name.clone())),
@@ -222,8 +222,40 @@ fn decide(known: &Known, observed: &Observed, desired: &Desired) -> Result<Outco
     {
         return Ok(Outcome::Well);
     }
-    let on_conflict = if matches!(found, Some(None)) { OnConflict::Report } else { OnConflict::Force };
+    let is_deleted = observed.deleted.contains(&desired.name);
+    if let Some(Some(found)) = found
+        && !is_deleted
+        && has_other_type(desired, &object, found)
+    {
+        return make_room(known, desired, found);
+    }
+    let is_new = is_deleted || matches!(found, Some(None));
+    let on_conflict = if is_new { OnConflict::Report } else { OnConflict::Force };
     Err(Act::Apply(desired.name.clone(), Box::new(object), desired.digest, on_conflict))
+}
+
+/// Whether the copy of a Secret has another type than it needs. No apply changes that.
+fn has_other_type(desired: &Desired, object: &Object, found: &Object) -> bool {
+    let is_copy = matches!(desired.origin, Origin::Copied { .. });
+    is_copy && object.field("type").zip(found.field("type")).is_some_and(|(wanted, found)| wanted != found)
+}
+
+/// What happens to a copy with another type than it needs: it is deleted, and created again by the next act. One that
+/// others made stays.
+fn make_room(known: &Known, desired: &Desired, found: &Object) -> Result<Outcome, Act> {
+    let (kind, name) = &desired.name;
+    let control_plane = known.place.as_ref().map(|place| &*place.control_plane);
+    let is_own =
+        found.label(label::SETUP) == Some(known.mark.as_str()) && found.label(label::CONTROL_PLANE) == control_plane;
+    let metadata = serde_json::from_value(json!({ "metadata": found.value()["metadata"] }));
+    match metadata.ok().filter(|_| is_own).map(|metadata| LiveObject::from_metadata(*kind, metadata)) {
+        Some(live) if live.is_terminating => Ok(Outcome::Leaves),
+        Some(live) => Err(Act::Delete(desired.name.clone(), Arc::new(live))),
+        None => Ok(Outcome::Refused(format!(
+            "Secret {name} has another type than its users need, and the type of a Secret cannot be changed: delete \
+             it, and Tidegate creates it again"
+        ))),
+    }
 }
 
 /// Why an object that was read is not written: one sentence. `None` if it may be.
@@ -306,10 +338,11 @@ fn complete(
             let Some(values) = observed.values.get(&desired.name) else { return Err(desired.name.clone()) };
             let there = found.and_then(Option::as_ref).map(content::values).unwrap_or_default();
             content::copy(&mut object, values, keys, there.into_iter().filter(|(key, _)| kept.contains(key)));
-            // It follows from what all users need, and cannot be changed.
             let type_ = found.and_then(Option::as_ref).and_then(|found| found.field("type"));
-            if let Some(type_) = type_.filter(|_| !kept.is_empty()) {
-                object.map_mut().insert("type".to_owned(), type_.clone());
+            // Not all users are known if keys are kept.
+            if let Some(type_) = type_.filter(|type_| content::may_keep_type(&object, type_, !kept.is_empty())).cloned()
+            {
+                object.map_mut().insert("type".to_owned(), type_);
             }
         }
         Origin::Issued(request) => {
@@ -334,11 +367,11 @@ fn complete(
     Ok(Ok(object))
 }
 
-/// Whether an object depends on what it has now.
+/// Whether an object depends on what it has now: on its key, on further keys, or on the type of a Secret.
 fn depends_on_itself(desired: &Desired) -> bool {
     match &desired.origin {
         Origin::Issued(_) => true,
-        Origin::Copied { kept, .. } => !kept.is_empty(),
+        Origin::Copied { kept, .. } => !kept.is_empty() || desired.name.0 == ObjectKind::Secret,
         Origin::Rendered | Origin::Composed(_) => false,
     }
 }

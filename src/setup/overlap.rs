@@ -5,8 +5,9 @@
 //! While nothing is being replaced, this reads each CA, and what it has signed, once after the start of the process.
 //!
 //! The watch of Secrets wakes the resources that a new key of service accounts concerns. The former one is what the
-//! process has read before, or what the condition `tidegate.dev/Key` of its resource has. That condition follows only
-//! once nothing of the former key is accepted any more.
+//! process has read before, or what the condition `tidegate.dev/Key` of its resource has, if it is named for the same
+//! shard. That condition follows only once nothing of the former key is accepted any more. Whoever may write it can
+//! name an earlier key of the shard: only a new CA of service accounts ends the trust in that.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,11 +30,12 @@ use tidegate_core::{
     status::seconds,
 };
 use tidegate_process::ambient;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{
     SetupPass, decide,
     object::{LiveObject, ObjectKind},
-    state::{Desired, Issuance, KnownContent, LiveObjects, ObjectName, Observed, Origin},
+    state::{Desired, Issuance, KnownContent, LiveObjects, ObjectName, Observed, Origin, SetupMemory},
     status,
 };
 use crate::{
@@ -97,12 +99,23 @@ fn secret(name: &str) -> ObjectName {
     (ObjectKind::Secret, name.to_owned())
 }
 
-fn is_of(certificate: &Authority, authority: &Authority) -> bool {
-    certificate != authority && pki::is_ca(authority) && pki::is_of(certificate, authority)
+fn is_of(memory: &SetupMemory, certificate: &Authority, authority: &Authority) -> bool {
+    let is_signed = || pki::is_ca(authority) && pki::is_of(certificate, authority);
+    certificate != authority && memory.is_signed(certificate, authority, is_signed)
 }
 
-fn decision(facts: &Facts) -> Overlap {
+fn decision(memory: &SetupMemory, facts: &Facts) -> Overlap {
+    let is_of = |certificate: &Authority, authority: &Authority| is_of(memory, certificate, authority);
     plan::overlap(facts, Verifier { is_of: &is_of, is_same: &pki::is_same_key })
+}
+
+/// Whether two certificates have the same subject, whatever types its texts have. The CA of service accounts also signs
+/// the keys of other shards, and others may have recorded one of these.
+fn has_same_name(one: &Authority, other: &Authority) -> bool {
+    match (X509Certificate::from_der(&one.der), X509Certificate::from_der(&other.der)) {
+        (Ok((_, one)), Ok((_, other))) => one.subject().to_string() == other.subject().to_string(),
+        (Err(_), _) | (_, Err(_)) => false,
+    }
 }
 
 /// A trust Secret as it lives.
@@ -421,7 +434,7 @@ impl SetupPass<'_> {
         let seen = self.content(&anchor.secret, live).and_then(|found| found.former.clone());
         let (kind, owner) = &anchor.owner;
         let recorded = status::recorded_key(&self.resources.status(*kind, owner));
-        [seen, recorded.filter(|recorded| !pki::is_same_key(recorded, &present))]
+        [seen, recorded.filter(|recorded| !pki::is_same_key(recorded, &present) && has_same_name(recorded, &present))]
     }
 
     /// The certificates of the CA above an anchor, present and former ones.
@@ -489,12 +502,12 @@ impl SetupPass<'_> {
             is_copied: anchor.is_copied(&whole.seen),
             now,
         };
-        let (mut overlap, mut behind) = (decision(&facts), Behind::default());
+        let (mut overlap, mut behind) = (decision(self.context.memory, &facts), Behind::default());
         if facts.trust.is_some() {
             let inputs: BTreeSet<ObjectName> = names.iter().filter(|name| name.0.is_input()).cloned().collect();
             self.learn_all(inputs.iter(), &live, observed).await?;
             behind = self.behind(anchor, dependents, whole, &overlap.left, &live, observed);
-            overlap = decision(&Facts { is_rolled: behind.all.is_empty(), ..facts });
+            overlap = decision(self.context.memory, &Facts { is_rolled: behind.all.is_empty(), ..facts });
         }
         let has_no_ca = present.is_none();
         if let Some(present) = present.filter(|_| overlap.phase == Phase::Settled) {
@@ -660,7 +673,7 @@ impl SetupPass<'_> {
         self.learn_all(std::iter::once(name), live, observed).await?;
         let content = self.content(&name.1, live);
         let own = content.as_ref().and_then(|found| found.certificates.first());
-        if own.is_none_or(|own| is_of(own, &present)) {
+        if own.is_none_or(|own| is_of(self.context.memory, own, &present)) {
             return Ok(false);
         }
         // A change of the trust Secret wakes the resource. What the other pass finds without one does as well.

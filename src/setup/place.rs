@@ -23,9 +23,11 @@
 //! Before the first write in a cluster, the status of the resource names the cluster, in the condition
 //! `tidegate.dev/Places`. It names it until nothing of the resource is left there. So neither a restart nor a deletion
 //! forgets a cluster that cannot be reached: the finalizer stays meanwhile. If that status is lost or was edited, any
-//! of the clusters may have objects of the resource, and each is asked. Only a user gives a cluster up, by name, with
-//! the annotation `tidegate.dev/forget-cluster`. When a resource moves, what is in the former cluster goes once all
-//! pods in the new one are ready. Nothing counts as gone by a watch alone, which may be late: the cluster lists it.
+//! of the clusters may have objects of the resource, and each is asked. Not each such change can be seen. So a resource
+//! that is being deleted also waits until each cluster of its namespace has answered, or has failed to, and loses what
+//! these show. Only a user gives a cluster up, by name, with the annotation `tidegate.dev/forget-cluster`. When a
+//! resource moves, what is in the former cluster goes once all pods in the new one are ready. Nothing counts as gone by
+//! a watch alone, which may be late: the cluster lists it.
 //!
 //! A pass ends without a status while a cluster has not answered since the start. A cluster that cannot be reached
 //! delays only what belongs there.
@@ -100,6 +102,8 @@ pub(super) struct Placement {
     pub(super) is_clearing: bool,
     /// Whether its cluster has not shown all that was applied there. It may be gone before.
     pub(super) is_unseen: bool,
+    /// The keys that the copies there do not have although a volume has all keys: one sentence each.
+    pub(super) left_out: Vec<String>,
 }
 
 /// A cluster that can be used.
@@ -209,8 +213,9 @@ impl SetupPass<'_> {
                 Standing::Usable(open) => {
                     self.settle_in(&open, &mut placement.places).await?;
                     match self.work_there(&open, plan, known, observed).await {
-                        Ok(there) => {
+                        Ok((there, left_out)) => {
                             placement.is_unseen = self.is_unseen(&open, &there);
+                            placement.left_out = left_out;
                             outcomes.extend(there);
                         }
                         Err(Stop::Control(error)) => return Err(error),
@@ -262,7 +267,12 @@ impl SetupPass<'_> {
             outcomes.extend(done.into_iter().filter(|(name, _)| name.0.is_placed()));
         }
         for place in former {
-            match self.clear(&place).await? {
+            let standing = decide::reach(&place, self.key.namespace(), self.context.stores);
+            if decide::is_target(&standing, target) {
+                placement.places.remove(&place);
+                continue;
+            }
+            match self.clear(standing).await? {
                 Gone::All => _ = placement.places.remove(&place),
                 Gone::Asked => placement.is_asked = true,
                 Gone::Unknown(sentence) if decide::is_forgotten(self.metadata, &place) => {
@@ -302,14 +312,15 @@ impl SetupPass<'_> {
         Ok(())
     }
 
-    /// Works in the cluster that a resource asks for: copies first, because pods mount them.
+    /// Works in the cluster that a resource asks for: copies first, because pods mount them. Returns what became of the
+    /// objects, and which keys the copies do not have.
     async fn work_there(
         &self,
         open: &Open,
         plan: &Plan,
         known: Known,
         observed: &mut Observed,
-    ) -> Result<Vec<(ObjectName, Outcome)>, Stop> {
+    ) -> Result<(Vec<(ObjectName, Outcome)>, Vec<String>), Stop> {
         let users = self.users(open, Some(plan), observed).await?;
         let mut there =
             Observed { keys: observed.keys.clone(), values: observed.values.clone(), ..Observed::default() };
@@ -333,7 +344,7 @@ impl SetupPass<'_> {
         }
         outcomes.extend(more);
         self.prune_copies(open, &users, &known).await?;
-        Ok(outcomes)
+        Ok((outcomes, decide::left_out(plan, &users, &content, &live)))
     }
 
     /// Whether a cluster has not shown all objects that were applied there.
@@ -427,9 +438,9 @@ impl SetupPass<'_> {
     }
 
     /// Deletes what a cluster has of the resource. Fails if the control plane does.
-    async fn clear(&self, place: &Place) -> Result<Gone, Error> {
+    async fn clear(&self, standing: Standing) -> Result<Gone, Error> {
         let namespace = self.key.namespace();
-        let open = match decide::reach(place, namespace, self.context.stores) {
+        let open = match standing {
             Standing::Asked => return Ok(Gone::Asked),
             Standing::Unusable(sentence) => return Ok(Gone::Unknown(sentence)),
             Standing::Usable(open) => open,
@@ -481,6 +492,9 @@ impl SetupPass<'_> {
     /// listed: one sentence. Nobody knows then whether its pods run.
     pub(super) fn unlisted(&self) -> Placement {
         let mut placement = Placement { places: self.places(), ..Placement::default() };
+        // A status does not always show that others have edited it. What its clusters show is known once they answer.
+        let all = self.context.stores.other_clusters(self.key.namespace());
+        placement.is_asked = self.kind != Kind::Kubeconfig && decide::is_any_asked(all);
         for place in placement.places.clone() {
             match decide::reach(&place, self.key.namespace(), self.context.stores) {
                 Standing::Usable(_) => {}
@@ -496,7 +510,8 @@ impl SetupPass<'_> {
     /// `None` if nothing is left. Fails if the control plane does.
     pub(super) async fn leave_elsewhere(&self, placement: &mut Placement) -> Result<Option<String>, Error> {
         for place in placement.places.clone() {
-            match self.clear(&place).await? {
+            let standing = decide::reach(&place, self.key.namespace(), self.context.stores);
+            match self.clear(standing).await? {
                 Gone::All => _ = placement.places.remove(&place),
                 Gone::Asked => return Ok(Some(format!("cluster {} has not answered yet", place.name))),
                 Gone::Leaves(count) => {

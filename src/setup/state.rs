@@ -41,6 +41,10 @@ const UNUSED: Duration = Duration::from_secs(1200);
 /// How often the connections are looked for that were not used for so long.
 const SWEEP: Duration = Duration::from_secs(60);
 
+/// Of how many pairs of certificates it is known whether one has signed the other: a few for each Secret with a
+/// certificate of a landscape with some thousand. Then all are forgotten, also those of certificates that are gone.
+const PAIRS_MAX: usize = 16_384;
+
 /// The end of the names of Secrets with keys of service accounts.
 const KEY_SUFFIX: &str = "-service-account";
 
@@ -81,6 +85,8 @@ struct Memory {
     awaiting: HashMap<Key, BTreeSet<(Kind, Key)>>,
     /// The last certificates of keys of service accounts whose Secrets do not exist, by Secret.
     gone: HashMap<Key, Authority>,
+    /// Whether the second of two certificates has signed the first one.
+    signed: HashMap<(Digest, Digest), bool>,
     /// How far the replacement of a CA was, by Secret, when that was last told.
     told: HashMap<Key, (Owner, Phase)>,
     /// The other clusters that resources have in their status, as it was last written or found. A resource that this
@@ -405,6 +411,27 @@ impl SetupMemory {
         let mut memory = self.lock();
         memory.gone.remove(&secret);
         memory.contents.remove(&(ObjectKind::Secret, secret));
+    }
+
+    /// Whether a CA has signed a certificate. `is_signed` checks the signature, which takes long: once for each pair.
+    pub(super) fn is_signed(
+        &self,
+        certificate: &Authority,
+        authority: &Authority,
+        is_signed: impl FnOnce() -> bool,
+    ) -> bool {
+        let pair = (Digest::of_bytes(&certificate.der), Digest::of_bytes(&authority.der));
+        let known = self.lock().signed.get(&pair).copied();
+        if let Some(known) = known {
+            return known;
+        }
+        let found = is_signed();
+        let mut memory = self.lock();
+        if PAIRS_MAX <= memory.signed.len() {
+            memory.signed.clear();
+        }
+        memory.signed.insert(pair, found);
+        found
     }
 
     /// Whether no former certificate of a CA or key is in use beside this one.

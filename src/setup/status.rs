@@ -278,7 +278,15 @@ impl Facts<'_> {
         unusable.sort();
         unusable.dedup();
         unusable.extend(missing);
-        conditions.judge(MOUNTS, &unusable, reason, ("Complete", "everything that its objects need exists"));
+        let left_out = &self.placement.left_out;
+        if unusable.is_empty() {
+            let well = ["everything that its objects need exists".to_owned()];
+            let message = well.iter().chain(left_out).map(String::as_str).collect::<Vec<_>>().join("; ");
+            conditions.set(MOUNTS, true, "Complete", &message);
+        } else {
+            unusable.extend(left_out.iter().cloned());
+            conditions.set(MOUNTS, false, reason, &unusable.join("; "));
+        }
         conditions.judge(OBJECTS, &refused, "NotApplied", ("Applied", "its objects are applied, or wait for others"));
     }
 

@@ -87,10 +87,18 @@ fn r66_private_keys_are_found_in_all_formats_and_so_is_whose_they_are() {
         (params.self_signed(&key).unwrap(), key)
     };
     let (ca, ca_key) = certificate(rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained));
-    let (leaf, _) = certificate(rcgen::IsCa::NoCa);
+    let (leaf, leaf_key) = certificate(rcgen::IsCa::NoCa);
     let (ca_pem, leaf_pem) = (ca.pem().into_bytes(), leaf.pem().into_bytes());
     let (ca_der, key_der) = (ca.der().to_vec(), ca_key.serialize_der());
-    let combined = [ca_key.serialize_pem().into_bytes(), ca_pem.clone()].concat();
+    let (ca_key, leaf_key) = (ca_key.serialize_pem().into_bytes(), leaf_key.serialize_pem().into_bytes());
+    let encrypted = pki::write_block("ENCRYPTED PRIVATE KEY", &[0x30, 0x01, 0x02]).into_bytes();
+    let combined = [ca_key.clone(), ca_pem.clone()].concat();
+    let chain = [leaf_pem.clone(), ca_pem.clone()].concat();
+    let with = |key: &Vec<u8>| [chain.clone(), key.clone()].concat();
+    let (of_ca, of_leaf, of_unknown) = (with(&ca_key), with(&leaf_key), with(&encrypted));
+    let sealed = [&[0x30_u8, 0x0b, 0x30, 0x04, 0x06, 0x02, 1, 2, 0x04, 0x03][..], &[0xff; 3]].concat();
+    let tokens = [&[0x30_u8, 0x80, 0xff, 0x01][..], &[0x30, 0x03, 0xff, 1, 2], &[0x30, 0x04, 0x30, 0x01, 0xff, 0x03]];
+    let [one, two, three] = tokens.map(|token| STANDARD.encode(token).into_bytes());
     let p12 = [&[0x30_u8, 0x82, 0x01, 0x00, 0x02, 0x01, 0x03][..], &[0xff; 253]].concat();
     let jks: Vec<u8> = vec![0xfe, 0xed, 0xfe, 0xed, 0, 0, 0, 2];
     let lines = STANDARD.encode(&p12).as_bytes().chunks(64).collect::<Vec<_>>().join(&b"\n"[..]);
@@ -115,6 +123,23 @@ fn r66_private_keys_are_found_in_all_formats_and_so_is_whose_they_are() {
         (vec![(root, &ca_pem), ("one.bin", &vec![5, 2, 0])], "", "", "one.bin"),
         (vec![("one.bin", &vec![5, 2, 0]), ("ca.der", &ca_der[..8].to_vec())], "", "", ""),
         (vec![("kubeconfig", &kubeconfig)], "kubeconfig", "", ""),
+        // A key in PEM is compared with all certificates. Without one, nothing says whose it is.
+        (vec![("ca.key", &ca_key)], "ca.key", "", "ca.key"),
+        (vec![(root, &ca_pem), ("ca.key", &ca_key)], "ca.key", "ca.key", ""),
+        (vec![(root, &ca_pem), ("company.key", &ca_key)], "company.key", "company.key", ""),
+        (vec![(tls, &leaf_pem), ("tls.key", &leaf_key), (root, &ca_pem)], "tls.key", "", ""),
+        (vec![(tls, &chain), ("tls.key", &leaf_key)], "tls.key", "", ""),
+        (vec![(tls, &leaf_pem), ("tls.key", &leaf_key), ("old.key", &ca_key)], "old.key tls.key", "", "old.key"),
+        (vec![("bundle.pem", &of_ca)], "bundle.pem", "bundle.pem", ""),
+        (vec![("bundle.pem", &of_leaf)], "bundle.pem", "", ""),
+        // One that cannot be read.
+        (vec![("ca.key", &encrypted)], "ca.key", "", "ca.key"),
+        (vec![(root, &ca_pem), ("ca.key", &encrypted)], "ca.key", "ca.key", ""),
+        (vec![(tls, &chain), ("tls.key", &encrypted)], "tls.key", "", ""),
+        (vec![("bundle.pem", &of_unknown)], "bundle.pem", "", "bundle.pem"),
+        (vec![("key.der", &sealed), ("note", &text)], "key.der", "", "key.der"),
+        // What begins like DER by chance.
+        (vec![("one", &one), ("three", &three), ("two", &two)], "", "", ""),
     ] {
         let shown: Vec<&str> = values.iter().map(|(key, _)| *key).collect();
         let values: Values = values.into_iter().map(|(key, value)| (key.to_owned(), value.clone())).collect();

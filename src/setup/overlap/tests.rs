@@ -70,6 +70,24 @@ fn a_trust_secret_says_since_when_a_new_key_is_in_place() {
     assert_eq!(live(Phase::Ending, None), (false, None));
 }
 
+/// Who may write the status of a shard must not make it accept the tokens of another one.
+#[test]
+fn a_former_key_that_was_recorded_is_one_of_the_same_shard() {
+    let certificate = |name: &str| {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        let pem = params.self_signed(&key).expect("a certificate").pem();
+        pki::read_first(pem.as_bytes()).expect("a certificate")
+    };
+    let present = certificate("eu-service-account");
+    assert!(has_same_name(&certificate("eu-service-account"), &present));
+    assert!(!has_same_name(&certificate("us-service-account"), &present));
+    let broken = Authority { der: b"text".as_slice().into(), ..present.clone() };
+    assert!(!has_same_name(&broken, &present));
+    assert!(!has_same_name(&present, &broken));
+}
+
 #[test]
 fn a_condition_says_what_is_true_of_a_ca_that_is_missing_and_what_ends_a_hold() {
     let anchor = anchor(&resources(), "main-requestheader-client-ca");

@@ -24,6 +24,7 @@ use tidegate_core::{
 use super::Open;
 use crate::{
     setup::{
+        content,
         decide::Outcome,
         object::{LiveObject, ObjectKind, ObjectState},
         state::{Desired, Keys, Known, KnownContent, LiveObjects, ObjectName, Observed, Origin, Site},
@@ -125,7 +126,8 @@ pub(in crate::setup) fn read_places(status: &Value) -> BTreeSet<Place> {
 }
 
 /// Whether a status is not one that Tidegate wrote: it is gone, or others have edited the clusters that it names. Then
-/// it does not tell where objects of the resource are.
+/// it does not tell where objects of the resource are. A status of before the first write elsewhere does not look so,
+/// nor one of which only a cluster was removed: then what the clusters show counts.
 pub(super) fn is_lost(status: &Value) -> bool {
     let all = conditions_of(status);
     match conditions::find(&all, PLACES) {
@@ -166,8 +168,9 @@ pub(in crate::setup) fn write_places(places: &BTreeSet<Place>) -> String {
     places.iter().map(Place::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a user has given up what a cluster has of a resource: by its name or UID, and nothing else. What says that
-/// a Shard may go with its workspaces says nothing about pods, which may run where nobody can see them.
+/// Whether a user has given up what a cluster has of a resource: by the name or UID of the cluster, and nothing else.
+/// The annotation that lets a Shard go with its workspaces does not: the pods may still run in a cluster that Tidegate
+/// cannot reach.
 pub(super) fn is_forgotten(metadata: &ObjectMeta, place: &Place) -> bool {
     let named = landscape::annotation(metadata, annotation::FORGET_CLUSTER).unwrap_or_default();
     named.split(',').map(str::trim).any(|named| !named.is_empty() && (named == place.name || named == place.uid))
@@ -226,6 +229,11 @@ fn judge(name: &str, found: OtherCluster) -> Standing {
     }
 }
 
+/// Whether a cluster has not answered since the start, and may do so: its answer, or why there is none, follows.
+pub(super) fn is_any_asked(all: Vec<(String, OtherCluster)>) -> bool {
+    all.into_iter().any(|(name, found)| matches!(judge(&name, found), Standing::Asked))
+}
+
 /// A cluster whose objects are listed.
 pub(super) fn open(name: &str, found: OtherCluster) -> Option<Open> {
     let OtherCluster { identity: Identity::Known { cluster, uid, control_plane }, objects, unlisted, .. } = found
@@ -254,7 +262,8 @@ pub(super) fn reach(place: &Place, namespace: &str, stores: &Stores) -> Standing
     reach_in(place, stores.other_clusters(namespace))
 }
 
-fn reach_in(place: &Place, all: Vec<(String, OtherCluster)>) -> Standing {
+/// The same among these.
+pub(super) fn reach_in(place: &Place, all: Vec<(String, OtherCluster)>) -> Standing {
     let is_it = |found: &OtherCluster| matches!(&found.identity, Identity::Known { uid, .. } if **uid == *place.uid);
     let mut of_name = None;
     let mut is_asked = false;
@@ -277,6 +286,15 @@ fn reach_in(place: &Place, all: Vec<(String, OtherCluster)>) -> Standing {
         None => {
             Standing::Unusable(format!("no Secret has the label `{}` and leads there: create one", label::CLUSTER_NAME))
         }
+    }
+}
+
+/// Whether a cluster is the one with this UID. A place whose UID is unknown may be the one where the pods are now: by
+/// another name, as long as not both had answered.
+pub(super) fn is_target(standing: &Standing, target: Option<&str>) -> bool {
+    match standing {
+        Standing::Usable(open) => Some(&*open.site.uid) == target,
+        Standing::Asked | Standing::Unusable(_) => false,
     }
 }
 
@@ -336,15 +354,16 @@ impl Users {
         users
     }
 
-    /// The type of a copy of a Secret with these keys. The kubelet takes credentials of registries from two types only.
+    /// The type of a new copy of a Secret with these keys. The kubelet takes credentials of registries from two types
+    /// only. A copy that exists may keep another one, see [`content::may_keep_type`].
     fn secret_type(&self, name: &str, keys: &[String]) -> &'static str {
         let has = |wanted: &str| self.pulled.contains(name) && keys.iter().any(|key| key == wanted);
         if has(".dockerconfigjson") {
-            "kubernetes.io/dockerconfigjson"
+            content::DOCKER_CONFIG_JSON
         } else if has(".dockercfg") {
-            "kubernetes.io/dockercfg"
+            content::DOCKER_CONFIG
         } else {
-            "Opaque"
+            content::OPAQUE
         }
     }
 }
@@ -385,7 +404,7 @@ pub(super) fn copies(
     content: &dyn Fn(&ObjectName) -> Option<Arc<KnownContent>>,
     live: &dyn Fn(&ObjectName) -> Option<Arc<LiveObject>>,
 ) -> (Vec<Desired>, Vec<(ObjectName, Outcome)>) {
-    copies_of(plan, plan.mounted(), users, site, content, live)
+    copies_of(plan, (plan.mounted(), true), users, site, content, live)
 }
 
 /// The same of what they use if it exists, and do not wait for.
@@ -401,7 +420,7 @@ pub(super) fn optional_copies(
     let is_optional =
         |mounted: &Mounted| name_of(mounted).is_some_and(|name| !required.contains(&name) && exists(&name));
     let used = plan.used().into_iter().filter(is_optional).collect();
-    copies_of(plan, used, users, site, content, live)
+    copies_of(plan, (used, false), users, site, content, live)
 }
 
 /// An object that is mounted.
@@ -409,9 +428,10 @@ pub(in crate::setup) fn name_of(mounted: &Mounted) -> Option<ObjectName> {
     Some((ObjectKind::named(mounted.kind)?, mounted.name.clone()))
 }
 
+/// `is_required` says whether the pods of the plan wait for what they mount. Those of other plans do not matter.
 fn copies_of(
     plan: &Plan,
-    mounted: Vec<Mounted>,
+    (mounted, is_required): (Vec<Mounted>, bool),
     users: &Users,
     site: &Site,
     content: &dyn Fn(&ObjectName) -> Option<Arc<KnownContent>>,
@@ -428,12 +448,39 @@ fn copies_of(
             continue;
         }
         let keys = found.as_ref().map(|found| wanted.keys(found, owner.as_deref())).unwrap_or_default();
-        // Whoever has no plan now has pods that mount what the last plan said.
+        // The pods of a resource that has no plan now mount what its last plan said.
         let kept = found.as_ref().filter(|_| !users.are_all_known).map(|found| others(found, &keys));
         let keys = (keys, kept.unwrap_or_default());
-        copies.extend(copy(plan, mounted, keys, users, found.as_deref(), site));
+        let gates = if is_required { vec![Gate::Key(mounted.clone())] } else { Vec::new() };
+        let copied = copy(plan, &mounted, keys, users, found.as_deref(), site);
+        copies.extend(copied.map(|copy| Desired { gates, ..copy }));
     }
     (copies, refused)
+}
+
+/// The keys that no copy has although a volume of the plan has all keys: one sentence each. That private keys of CAs
+/// stay in the control plane is always so, and not said.
+pub(super) fn left_out(
+    plan: &Plan,
+    users: &Users,
+    content: &dyn Fn(&ObjectName) -> Option<Arc<KnownContent>>,
+    live: &dyn Fn(&ObjectName) -> Option<Arc<LiveObject>>,
+) -> Vec<String> {
+    let mut sentences = BTreeSet::new();
+    for mounted in plan.mounted().into_iter().chain(plan.used()).filter(|mounted| mounted.keys.is_empty()) {
+        let Some(name) = name_of(&mounted) else { continue };
+        let (Some(found), Some(wanted)) = (content(&name), users.mounted.get(&name)) else { continue };
+        let owner = live(&name).and_then(|live| live.mark.clone());
+        let copied = wanted.keys(&found, owner.as_deref());
+        sentences.extend(others(&found, &copied).into_iter().map(|key| {
+            format!(
+                "{} {}, key `{key}`: the copy does not have it, because it may be a private key that these pods must \
+                 not have; name it under `items` of the volume if they need it",
+                mounted.kind, mounted.name
+            )
+        }));
+    }
+    sentences.into_iter().collect()
 }
 
 /// Whether a user has created there what is copied only if it exists: it stays as it is.
@@ -453,7 +500,7 @@ fn others(content: &KnownContent, keys: &[String]) -> BTreeSet<String> {
 
 fn copy(
     plan: &Plan,
-    mounted: Mounted,
+    mounted: &Mounted,
     (keys, kept): (Vec<String>, BTreeSet<String>),
     users: &Users,
     found: Option<&KnownContent>,
@@ -480,7 +527,7 @@ fn copy(
     let values: Vec<String> = values.chain(kept.iter().map(|key| format!("{key} stays"))).collect();
     let digest = Digest::of_bytes(format!("{}{}", object.digest(), values.join("\n")).as_bytes());
     let name = (kind, mounted.name.clone());
-    let gates = if users.optional.contains(&name) { Vec::new() } else { vec![Gate::Key(mounted)] };
-    let copy = Desired { name, object, digest, gates, origin: Origin::Copied { keys, kept }, replicas: None };
+    let origin = Origin::Copied { keys, kept };
+    let copy = Desired { name, object, digest, gates: Vec::new(), origin, replicas: None };
     Some(labelled(&copy, site, None))
 }

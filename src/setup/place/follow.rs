@@ -9,7 +9,7 @@ use futures::future::{self, BoxFuture, FutureExt as _};
 use kube::core::{DynamicObject, PartialObjectMeta};
 use tidegate_cluster::{
     Cluster, ClusterName, Error, Kind, Limits, access,
-    follower::{self, Change, Options},
+    follower::{self, Change as Watched, Options},
 };
 use tidegate_core::{api::names::label, name::Key, object::Gvk};
 use tidegate_process::retry;
@@ -54,6 +54,19 @@ enum Trouble {
     Denied,
     /// It does not list its objects, for another reason.
     Unlisted,
+}
+
+/// A change of why a cluster cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    /// The sentence is the same.
+    Nothing,
+    /// The kind of trouble is the same, and the sentence is another one: it is noted, and not logged again.
+    Cause,
+    /// A trouble begins, or another kind of it.
+    Begin,
+    /// The cluster answers again, or can be used. It may be another one now.
+    End,
 }
 
 /// A cluster, and the Secrets that lead there with their versions.
@@ -148,11 +161,11 @@ async fn glance(cluster: &Cluster, stores: &Stores, place: &Key, identity: &str)
         let unlisted = stores.unlisted_elsewhere(place).filter(|_| LISTED_WITHIN <= began.elapsed());
         let outage = cluster.outage().map(|outage| outage.cause.to_string());
         let found = trouble(place.name(), outage.as_deref(), denied.as_deref(), unlisted);
-        let kind = found.as_ref().map(|(kind, _)| *kind);
-        if kind == known {
+        let change = change(known.as_ref(), found.as_ref());
+        if change == Change::Nothing {
             continue;
         }
-        if found.is_none() || known == Some(Trouble::Outage) {
+        if change == Change::End {
             match uid(cluster).await {
                 Ok(Some(now)) if *now != *identity => return,
                 Ok(_) => {}
@@ -160,8 +173,8 @@ async fn glance(cluster: &Cluster, stores: &Stores, place: &Key, identity: &str)
                 Err(_) => continue,
             }
         }
-        known = kind;
         match &found {
+            Some(_) if change == Change::Cause => {}
             Some((Trouble::Outage, problem)) => {
                 tracing::warn!(cluster = %place, problem, "another cluster of kcp landscapes cannot be reached");
             }
@@ -170,7 +183,18 @@ async fn glance(cluster: &Cluster, stores: &Stores, place: &Key, identity: &str)
             }
             None => tracing::info!(cluster = %place, "another cluster of kcp landscapes can be reached again"),
         }
-        stores.set_outage_elsewhere(place, found.map(|(_, problem)| problem));
+        stores.set_outage_elsewhere(place, found.as_ref().map(|(_, problem)| problem.clone()));
+        known = found;
+    }
+}
+
+/// What has changed about a cluster since it was last noted why it cannot be used.
+fn change(known: Option<&(Trouble, String)>, found: Option<&(Trouble, String)>) -> Change {
+    match (known, found) {
+        (known, found) if known == found => Change::Nothing,
+        (Some((known, _)), Some((found, _))) if known == found => Change::Cause,
+        (_, None) | (Some((Trouble::Outage, _)), _) => Change::End,
+        (_, Some(_)) => Change::Begin,
     }
 }
 
@@ -266,14 +290,14 @@ fn watch(
     let options = Options::all(kind.kind()).namespace(place.namespace()).labels(&selector);
     let cluster = Arc::clone(cluster);
     let (stores, place) = (stores.clone(), place.clone());
-    let on_change = move |change: Change<LiveObject>| match change {
-        Change::Set { key, new, .. } => stores.set_object_elsewhere(&place, &(kind, key.name().to_owned()), Some(new)),
-        Change::Gone { key, .. } => stores.set_object_elsewhere(&place, &(kind, key.name().to_owned()), None),
-        Change::Synced => stores.listed_elsewhere(&place, kind),
-        Change::Forbidden { why } => stores.set_denied_elsewhere(&place, kind, Some(why)),
-        Change::Permitted => stores.set_denied_elsewhere(&place, kind, None),
+    let on_change = move |change: Watched<LiveObject>| match change {
+        Watched::Set { key, new, .. } => stores.set_object_elsewhere(&place, &(kind, key.name().to_owned()), Some(new)),
+        Watched::Gone { key, .. } => stores.set_object_elsewhere(&place, &(kind, key.name().to_owned()), None),
+        Watched::Synced => stores.listed_elsewhere(&place, kind),
+        Watched::Forbidden { why } => stores.set_denied_elsewhere(&place, kind, Some(why)),
+        Watched::Permitted => stores.set_denied_elsewhere(&place, kind, None),
         // Such an object is read before it is written.
-        Change::Unreadable { .. } | Change::Cleared { .. } | Change::NotServed | Change::Served => {}
+        Watched::Unreadable { .. } | Watched::Cleared { .. } | Watched::NotServed | Watched::Served => {}
     };
     if kind == ObjectKind::Deployment {
         let project = move |found: DynamicObject| Some(LiveObject::from_object(kind, found));
@@ -282,3 +306,6 @@ fn watch(
     let project = move |found: PartialObjectMeta<DynamicObject>| Some(LiveObject::from_metadata(kind, found));
     follower::follow(cluster, options.metadata_only(), project, on_change)
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use super::{
     decide::{
-        UNKNOWN, add_places, copies, is_forgotten, is_lost, is_provided, labelled, optional_copies, possible_places,
-        read_places, split, unforgotten,
+        UNKNOWN, add_places, copies, is_any_asked, is_forgotten, is_lost, is_provided, is_target, labelled, left_out,
+        optional_copies, possible_places, reach_in, read_places, split, unforgotten,
     },
     *,
 };
@@ -14,7 +14,9 @@ use crate::setup::{
     state::{Issuance, KnownContent, Origin, Values},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use kube_sim::{Options, Server};
 use serde_json::json;
+use tidegate_cluster::{ClusterName, Limits, Network};
 use tidegate_core::{
     api::{names::annotation, setup::FrontProxy, shared::ObjectMeta},
     landscape::setup::Resources,
@@ -291,6 +293,176 @@ fn r66_a_copy_keeps_what_it_has_while_one_of_its_users_has_no_plan() {
     assert_eq!(applied(&broken, &there[..2]), "tls.crt=new tls.key=new", "and none comes");
 }
 
+/// The plan of a FrontProxy with these volumes, and with the Secret `registry` for its images.
+fn plan_of(name: &str, volumes: serde_json::Value, is_pulled: bool) -> Plan {
+    let mut resources = resources();
+    let key = Key::new(NAMESPACE, name);
+    let mut proxy = FrontProxy::clone(&resources.front_proxies[&Key::new(NAMESPACE, "public")]);
+    if is_pulled {
+        proxy.spec.image =
+            serde_json::from_value(json!({"imagePullSecrets": [{"name": "registry"}]})).expect("an image");
+    }
+    proxy.spec.extra_volumes = serde_json::from_value(volumes).expect("volumes");
+    resources.front_proxies.insert(key.clone(), Arc::new(proxy));
+    resources.plan(Kind::FrontProxy, &key, &KnownOfCluster::default()).expect("it exists").expect("a plan")
+}
+
+/// The copy of the Secret `registry` for a plan.
+fn registry_copy(plan: &Plan, users: &Users, values: &Values) -> Desired {
+    let content = |name: &ObjectName| (name.1 == "registry").then(|| Arc::new(content::known("1", values)));
+    let live = |name: &ObjectName| {
+        let found = serde_json::from_value(json!({"metadata": {"name": name.1}})).expect("an object");
+        Some(Arc::new(LiveObject::from_metadata(name.0, found)))
+    };
+    let (required, refused) = copies(plan, users, &site(), &content, &live);
+    assert!(refused.is_empty(), "{refused:?}");
+    let (optional, refused) = optional_copies(plan, users, &site(), &content, &live);
+    assert!(refused.is_empty(), "{refused:?}");
+    required.into_iter().chain(optional).find(|copy| copy.name.1 == "registry").expect("a copy")
+}
+
+/// Row 66: pods whose Secret is optional wait for none of its keys, also if the pods of another resource do.
+#[test]
+fn r66_pods_wait_for_no_key_that_is_optional_for_them() {
+    let whole = json!([{"name": "a", "secret": {"secretName": "registry"}}]);
+    let (mounts, pulls) = (plan_of("mounts", whole, false), plan_of("pulls", json!([]), true));
+    let values = Values::from([(".dockerconfigjson".to_owned(), b"{}".to_vec())]);
+    for all in [[&mounts, &pulls], [&pulls, &mounts]] {
+        let users = Users::new(all.into_iter().map(|plan| Ok(plan.clone())));
+        let (required, optional) = (registry_copy(&mounts, &users, &values), registry_copy(&pulls, &users, &values));
+        assert_eq!((required.gates.len(), optional.gates.len()), (1, 0));
+        assert_eq!(required.digest, optional.digest, "both write the same");
+    }
+}
+
+/// Row 66: no apply changes the type of a Secret. A copy keeps it where it serves. Otherwise it is deleted, by its UID
+/// and version, and created again in the same pass.
+#[test]
+fn r66_a_copy_that_needs_another_type_is_created_again() {
+    const JSON: &str = "kubernetes.io/dockerconfigjson";
+    const CONFIG: &str = "kubernetes.io/dockercfg";
+    let volume =
+        |items: serde_json::Value| json!([{"name": "a", "secret": {"secretName": "registry", "items": items}}]);
+    let mounts = plan_of("mounts", volume(serde_json::Value::Null), false);
+    let mounts_more = plan_of("mounts", volume(json!([{"key": "more", "path": "more"}])), false);
+    let pulls = plan_of("pulls", json!([]), true);
+    let problem = || Problem {
+        severity: tidegate_core::diagnostic::Severity::Error,
+        kind: Kind::Shard,
+        key: Key::new(NAMESPACE, "eu"),
+        field: "spec",
+        message: "it is broken".to_owned(),
+        hint: "mend it".to_owned(),
+        missing: None,
+    };
+    let values = |keys: &str| -> Values { keys.split(' ').map(|key| (key.to_owned(), b"{}".to_vec())).collect() };
+    let metadata = |labels: serde_json::Value| json!({"name": "registry", "namespace": NAMESPACE, "labels": labels, "uid": "1-2", "resourceVersion": "7"});
+    let own = || json!({label::SETUP: COPY, label::CONTROL_PLANE: "uid-of-kcp"});
+    let acts = |desired: &Desired, source: &Values, labels: serde_json::Value, (type_, keys): (&str, &str)| {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": type_, "metadata": metadata(labels)});
+        let mut found = Object::new(secret).expect("an object");
+        let there: Vec<String> = keys.split(' ').map(str::to_owned).collect();
+        content::copy(&mut found, &values(keys), &there, std::iter::empty());
+        let live = serde_json::from_value(json!({"metadata": found.value()["metadata"]})).expect("an object");
+        let live = LiveObject { digest: Some("former".into()), ..LiveObject::from_metadata(ObjectKind::Secret, live) };
+        let known = Known {
+            mark: COPY.to_owned(),
+            place: Some(site()),
+            live: LiveObjects::from([(desired.name.clone(), Arc::new(live))]),
+            wanted: BTreeSet::from([desired.name.clone()]),
+            desired: vec![desired.clone()],
+            may_adopt: true,
+            ..nothing()
+        };
+        let mut observed = Observed::default();
+        observed.keys.insert(desired.name.clone(), content::known("1", source).keys);
+        observed.values.insert(desired.name.clone(), source.clone());
+        let mut acts = Vec::new();
+        loop {
+            match crate::setup::decide::next(&known, &observed) {
+                Next::Do(Act::Read(name)) => _ = observed.found.insert(name, Some(found.clone())),
+                Next::Do(Act::Delete(name, live)) => {
+                    acts.push(format!("delete {} {}", live.uid, live.resource_version));
+                    observed.deleted.insert(name);
+                }
+                Next::Do(Act::Apply(name, object, _, _)) => {
+                    let keys: Vec<String> = content::values(&object).into_keys().collect();
+                    let type_ = object.value()["type"].as_str().unwrap_or_default();
+                    acts.push(format!("apply {type_} {}", keys.join(" ")));
+                    observed.applied.insert(name, Ok(()));
+                }
+                Next::Do(act @ Act::Learn(_)) => panic!("{act:?}"),
+                Next::End(outcomes) => {
+                    let refused = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Refused(_)));
+                    acts.extend(refused.map(|_| "refused".to_owned()));
+                    return acts.join(", ");
+                }
+            }
+        }
+    };
+    let (json_key, both) = (".dockerconfigjson", ".dockercfg .dockerconfigjson");
+    let (again_json, again_opaque) =
+        ("delete 1-2 7, apply kubernetes.io/dockerconfigjson .dockerconfigjson", "delete 1-2 7, apply Opaque more");
+    let with_more = ".dockerconfigjson more";
+    for (what, users, is_broken, source, live, expected) in [
+        ("it mounts, then another one pulls", vec![&mounts, &pulls], false, json_key, ("Opaque", json_key), again_json),
+        ("the same, written by the other", vec![&pulls, &mounts], false, json_key, ("Opaque", json_key), again_json),
+        (
+            "it pulled, and only another one mounts now",
+            vec![&mounts],
+            false,
+            json_key,
+            (JSON, json_key),
+            "apply kubernetes.io/dockerconfigjson .dockerconfigjson",
+        ),
+        (
+            "the newer key comes later",
+            vec![&pulls],
+            false,
+            both,
+            (CONFIG, ".dockercfg"),
+            "delete 1-2 7, apply kubernetes.io/dockerconfigjson .dockercfg .dockerconfigjson",
+        ),
+        ("the key of the type goes", vec![&mounts], false, "more", (JSON, json_key), again_opaque),
+        (
+            "the one that pulls is broken",
+            vec![&mounts],
+            true,
+            json_key,
+            (JSON, json_key),
+            "apply kubernetes.io/dockerconfigjson .dockerconfigjson",
+        ),
+        (
+            "the same, and a key stays for it",
+            vec![&mounts_more],
+            true,
+            with_more,
+            (JSON, with_more),
+            "apply kubernetes.io/dockerconfigjson .dockerconfigjson more",
+        ),
+        ("another one is broken", vec![&pulls], true, json_key, ("Opaque", json_key), again_json),
+        (
+            "the same, and a key stays for it, which must not be lost",
+            vec![&pulls],
+            true,
+            with_more,
+            ("Opaque", with_more),
+            "apply Opaque .dockerconfigjson more",
+        ),
+        ("nothing changes", vec![&mounts], false, "more", ("Opaque", "old"), "apply Opaque more"),
+    ] {
+        let plans = users.iter().map(|&plan| Ok(plan.clone()));
+        let all = Users::new(plans.chain(is_broken.then(|| Err(problem()))));
+        let source = values(source);
+        let copy = registry_copy(users[0], &all, &source);
+        assert_eq!(acts(&copy, &source, own(), live), expected, "{what}");
+    }
+    // One that a user has made, and that Tidegate may take over, is not deleted.
+    let (all, source) = (Users::new([Ok(pulls.clone())].into_iter()), values(json_key));
+    let copy = registry_copy(&pulls, &all, &source);
+    assert_eq!(acts(&copy, &source, json!({}), ("Opaque", json_key)), "refused");
+}
+
 fn authority(name: &str) -> (rcgen::CertificateParams, rcgen::KeyPair, String) {
     let key = rcgen::KeyPair::generate().expect("a key");
     let mut params = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
@@ -350,6 +522,21 @@ fn r66_the_private_key_of_a_ca_never_leaves_the_control_plane() {
     for (known, expected) in &cases {
         assert_eq!(copied(&whole, known, None).0.as_deref(), Some(*expected));
     }
+    // What a user can name is said, and nothing else.
+    let left_out = |plan: &Plan, all: &[&Plan], known: &Arc<KnownContent>| {
+        let users = Users::new(all.iter().map(|&plan| Ok(plan.clone())));
+        let content = |name: &ObjectName| (name.1 == "given").then(|| Arc::clone(known));
+        left_out(plan, &users, &content, &|_| None)
+    };
+    let said = "Secret given, key `store`: the copy does not have it, because it may be a private key that these pods \
+                must not have; name it under `items` of the volume if they need it";
+    for (index, (known, _)) in cases.iter().enumerate() {
+        let expected: &[&str] = if index == 5 { &[said] } else { &[] };
+        assert_eq!(left_out(&whole, &[&whole], known), expected, "{index}");
+    }
+    let store_named = plan(json!([{"key": "store", "path": "store"}]));
+    assert_eq!(left_out(&whole, &[&whole, &store_named], &cases[5].0), [""; 0], "another one names it");
+    assert_eq!(left_out(&store_named, &[&store_named], &cases[5].0), [""; 0]);
     let named = plan(json!([{"key": "tls.key", "path": "tls.key"}]));
     // Only who names it is refused. Others get what they mount, without it.
     let (of_whole, refused) = copied_for(&whole, &[&whole, &named], &cases[0].0, None);
@@ -426,6 +613,72 @@ fn r66_a_lost_record_is_noticed_and_then_all_clusters_count() {
     let mut known = BTreeSet::from([place("de", "1-2")]);
     add_places(&mut known, [place("eu", "1-2"), place("us", "3-4"), eu.clone(), eu.clone()]);
     assert_eq!(known, BTreeSet::from([place("de", "1-2"), eu, place("us", "3-4")]));
+}
+
+/// A cluster that has answered and listed its objects.
+fn other_cluster(name: &str, uid: &str) -> OtherCluster {
+    let server = Server::new(&Options::default());
+    let network = Network::in_process(move |_| Some(server.client()));
+    let config = kube::Config::new("https://other.example.org".parse().expect("a URL"));
+    let name = ClusterName::Placed(Key::new(NAMESPACE, name));
+    let cluster = Arc::new(Cluster::on(&network, name, &config, Limits::default()).expect("a cluster"));
+    OtherCluster {
+        identity: crate::stores::Identity::Known { cluster, uid: uid.into(), control_plane: "uid-of-kcp".into() },
+        outage: None,
+        unlisted: BTreeSet::new(),
+        denied: BTreeMap::new(),
+        objects: Arc::default(),
+    }
+}
+
+/// Row 66: a resource that is being deleted waits for clusters that may answer, and for no others.
+#[tokio::test]
+async fn r66_a_deletion_waits_for_each_cluster_that_may_answer() {
+    let known = || other_cluster("eu", "1-2");
+    let asked = || OtherCluster { identity: crate::stores::Identity::Asked, ..known() };
+    let unlisted = || OtherCluster { unlisted: BTreeSet::from([ObjectKind::Secret]), ..known() };
+    let refused = || OtherCluster { identity: crate::stores::Identity::Refused("why".to_owned()), ..known() };
+    let silent = |found: OtherCluster| OtherCluster { outage: Some("it is silent".to_owned()), ..found };
+    for (what, all, expected) in [
+        ("none", Vec::new(), false),
+        ("it has listed its objects", vec![known()], false),
+        ("one of them has not answered", vec![known(), asked()], true),
+        ("one of them has not listed its objects", vec![unlisted(), known()], true),
+        ("it cannot be used", vec![refused()], false),
+        ("it does not answer", vec![silent(asked())], false),
+        ("it does not list its objects", vec![silent(unlisted())], false),
+    ] {
+        let all: Vec<(String, OtherCluster)> = all.into_iter().map(|found| ("eu".to_owned(), found)).collect();
+        assert_eq!(is_any_asked(all), expected, "{what}");
+    }
+}
+
+/// Row 66: what is deleted in a former cluster is not in the one where the pods run, whatever its names are.
+#[tokio::test]
+async fn r66_a_former_cluster_that_is_the_present_one_loses_nothing() {
+    let place = |name: &str, uid: &str| Place { name: name.to_owned(), uid: uid.to_owned() };
+    let all =
+        || [("de", "1-2"), ("eu", "1-2"), ("us", "3-4")].map(|(name, uid)| (name.to_owned(), other_cluster(name, uid)));
+    for (former, target, expected) in [
+        // Its name led there before, and had not answered when it was recorded.
+        (place("de", UNKNOWN), Some("1-2"), "stays"),
+        (place("eu", UNKNOWN), Some("1-2"), "stays"),
+        (place("us", UNKNOWN), Some("1-2"), "goes"),
+        (place("us", "3-4"), Some("1-2"), "goes"),
+        (place("eu", "3-4"), Some("1-2"), "goes"),
+        (place("de", UNKNOWN), Some("3-4"), "goes"),
+        // The pods are in the control plane.
+        (place("de", UNKNOWN), None, "goes"),
+        (place("asia", UNKNOWN), Some("1-2"), "unknown"),
+    ] {
+        let standing = reach_in(&former, all().into());
+        let found = match &standing {
+            Standing::Usable(_) if is_target(&standing, target) => "stays",
+            Standing::Usable(_) => "goes",
+            Standing::Asked | Standing::Unusable(_) => "unknown",
+        };
+        assert_eq!(found, expected, "{former} {target:?}");
+    }
 }
 
 #[test]

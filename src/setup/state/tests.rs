@@ -170,3 +170,20 @@ fn a_resource_waits_until_the_pass_over_the_one_with_the_ca_has_looked_at_it() {
     assert!(!waits(&shard));
     assert_eq!(memory.settle_with(&ca, &owner, &present), BTreeSet::new(), "it is woken once");
 }
+
+/// A signature is checked once for each pair of certificates, and not all pairs are kept.
+#[test]
+fn a_signature_is_checked_once_for_each_pair_of_certificates() {
+    let (memory, [one, other]) = (SetupMemory::default(), certificates());
+    assert!(memory.is_signed(&one, &other, || true));
+    assert!(memory.is_signed(&one, &other, || panic!("it is known")));
+    assert!(!memory.is_signed(&other, &one, || false), "the order matters");
+    assert!(!memory.is_signed(&other, &one, || panic!("it is known")));
+    for index in 2..PAIRS_MAX {
+        let foreign = Authority { der: index.to_be_bytes().as_slice().into(), ..one.clone() };
+        memory.is_signed(&foreign, &one, || false);
+    }
+    assert!(memory.is_signed(&one, &other, || panic!("there is room")));
+    assert!(memory.is_signed(&one, &one, || true));
+    assert!(!memory.is_signed(&one, &other, || false), "all were forgotten");
+}

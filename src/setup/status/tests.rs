@@ -205,6 +205,43 @@ fn what_cannot_be_used_is_said_once() {
     assert_eq!(found["message"], "one; two");
 }
 
+/// Row 66: a key that no copy has is no problem by itself, and is said.
+#[test]
+fn r66_what_no_copy_has_is_said_and_changes_no_condition() {
+    let resources = root(|_| ());
+    let key = Key::new(NAMESPACE, "main");
+    let plan = resources.plan(Kind::RootShard, &key, &Known::default()).unwrap();
+    let placement = Placement { left_out: vec!["Secret given, key `a`".to_owned()], ..Placement::default() };
+    let missing = Outcome::Unusable("one".to_owned());
+    for (outcome, expected) in [
+        (Outcome::Well, "True Complete: everything that its objects need exists; Secret given, key `a`"),
+        (missing, "False Unusable: one; Secret given, key `a`"),
+    ] {
+        let facts = Facts {
+            kind: Kind::RootShard,
+            key: &key,
+            resources: &resources,
+            metadata: resources.metadata(Kind::RootShard, &key).unwrap(),
+            plan: plan.as_ref(),
+            problems: &[],
+            outcomes: &[((ObjectKind::Secret, "given".to_owned()), outcome)],
+            failures: &[],
+            live: &LiveObjects::new(),
+            issuance: Issuance::CertManager,
+            inside: &Report::default(),
+            replaced: &[],
+            last_key: None,
+            placement: &placement,
+            leaving: None,
+        };
+        let status = status(&facts, &json!({}), Timestamp::from_second(1_800_000_000).unwrap());
+        let mut all = status["conditions"].as_array().unwrap().iter();
+        let found = all.find(|one| one["type"] == "tidegate.dev/Mounts").unwrap();
+        let said = ["status", "reason", "message"].map(|field| text(&found[field]));
+        assert_eq!(format!("{} {}: {}", said[0], said[1], said[2]), expected);
+    }
+}
+
 #[test]
 fn a_resource_that_goes_says_what_it_waits_for() {
     let resources = root(|resource| resource["metadata"]["deletionTimestamp"] = json!("2026-11-26T00:00:00Z"));

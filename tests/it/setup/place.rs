@@ -24,11 +24,13 @@ scenarios! {
     r66_a_cluster_that_cannot_be_used_delays_only_what_belongs_there,
     r66_a_resource_that_goes_waits_for_its_cluster_unless_it_is_given_up,
     r66_a_resource_whose_status_is_lost_waits_for_all_clusters,
+    r66_what_no_status_names_goes_from_each_cluster_that_answers,
     r66_a_right_that_is_taken_away_later_is_said_and_asked_for_again,
     r66_what_changes_while_it_is_deleted_goes_all_the_same,
     r66_a_resource_does_not_go_while_a_watch_hides_what_it_has,
     r66_a_resource_moves_between_clusters_and_its_copies_stay_for_others,
     r66_a_ca_is_replaced_while_a_resource_moves,
+    r66_a_copy_that_is_mounted_and_then_pulled_with_gets_its_type,
     r66_two_control_planes_share_a_cluster_and_leave_each_other_alone,
     r66_secrets_that_lead_to_clusters_are_checked
     ; on real servers:
@@ -419,6 +421,25 @@ async fn r66_a_resource_whose_status_is_lost_waits_for_all_clusters() {
     assert_eq!(landscape.lines("orphans stay in another cluster"), 0, "{}", landscape.log());
 }
 
+/// The status of an older backup, for example, is from before the resource was in another cluster.
+async fn r66_what_no_status_names_goes_from_each_cluster_that_answers() {
+    let landscape = KcpLandscape::with_clusters().await;
+    landscape.proxy_is_in(EU).await;
+    landscape.delete("Kubeconfig", "admin").await;
+    landscape.until_gone("Kubeconfig", "admin").await;
+    landscape.stage.kill().await;
+    let found = landscape.read("FrontProxy", "public").await.unwrap();
+    let mut conditions = found["status"]["conditions"].as_array().cloned().unwrap();
+    conditions.retain(|condition| condition["type"] == "tidegate.dev/Valid");
+    assert_eq!(conditions.len(), 1, "{}", found["status"]);
+    landscape.merge("FrontProxy", "public", Some("status"), json!({"status": {"conditions": conditions}})).await;
+    landscape.delete("FrontProxy", "public").await;
+    landscape.stage.start();
+    landscape.until_gone("FrontProxy", "public").await;
+    landscape.until_nothing_is_there(EU).await;
+    assert_eq!(landscape.lines("orphans stay in another cluster"), 0, "{}", landscape.log());
+}
+
 /// A 409 is no reason to leave anything behind, whatever annotations say.
 async fn r66_what_changes_while_it_is_deleted_goes_all_the_same() {
     let landscape = KcpLandscape::with_clusters().await;
@@ -560,6 +581,30 @@ async fn r66_a_ca_is_replaced_while_a_resource_moves() {
         if is_everywhere { Ok(()) } else { Err(format!("{said}\n{}", landscape.log())) }
     })
     .await;
+}
+
+async fn r66_a_copy_that_is_mounted_and_then_pulled_with_gets_its_type() {
+    const JSON: &str = "kubernetes.io/dockerconfigjson";
+    let landscape = KcpLandscape::with_clusters().await;
+    let mut registry = secret("registry", &[(".dockerconfigjson", "{}")]);
+    registry["type"] = JSON.into();
+    harness::apply(&landscape.client, &registry).await;
+    let volumes = json!([{"name": "registry", "secret": {"secretName": "registry"}}]);
+    landscape.merge("FrontProxy", "public", None, json!({"spec": {"extraVolumes": volumes}})).await;
+    landscape.proxy_is_in(EU).await;
+    let has_type = |type_: &'static str| move |found: &Value| found["type"] == type_;
+    let before = landscape.until_there(EU, "Secret", "registry", "it is copied", has_type("Opaque")).await;
+    let pulls = json!({"spec": {"image": {"imagePullSecrets": [{"name": "registry"}]}}});
+    landscape.merge("FrontProxy", "public", None, pulls).await;
+    let after = landscape.until_there(EU, "Secret", "registry", "the kubelet takes it", has_type(JSON)).await;
+    assert_ne!(before["metadata"]["uid"], after["metadata"]["uid"], "no apply changes a type");
+    assert_eq!(before["data"], after["data"]);
+    let pulls = |found: &Value| found["spec"]["template"]["spec"]["imagePullSecrets"][0]["name"] == "registry";
+    landscape.until_there(EU, "Deployment", "public-front-proxy", "it follows", pulls).await;
+    landscape.stage.rests().await;
+    let records = landscape.stage.landscape.skrs[EU].records();
+    let deletes = records.iter().filter(|record| record.verb == "delete" && record.name == "registry");
+    assert_eq!(deletes.count(), 1, "it is replaced once");
 }
 
 async fn r66_two_control_planes_share_a_cluster_and_leave_each_other_alone() {

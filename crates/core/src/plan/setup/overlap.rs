@@ -25,8 +25,8 @@
 //!
 //! The state is in the control plane: the trust Secret has the certificates, and its annotation `tidegate.dev/trusts`
 //! says whether all pods have them, and since when a new key of service accounts is in place. A certificate is not kept
-//! beyond its end. One that did not sign what lives, or that
-//! the CA above it did not sign, is foreign and is not trusted.
+//! beyond its end. One that did not sign what lives, or that the CA above it did not sign, is foreign and is not
+//! trusted.
 //!
 //! Everything here is a value: certificates are compared and verified by the functions in [`Verifier`].
 
@@ -86,7 +86,8 @@ pub struct Facts {
     pub signed: Vec<Signed>,
     /// The former certificate of a key, as far as the process remembers it.
     pub remembered: Option<Authority>,
-    /// The one that was recorded last, if it is another one than the present one. Others may have written it.
+    /// The one that was recorded last, if it is another one of the same shard than the present one. Others may have
+    /// written it.
     pub recorded: Option<Authority>,
     /// Since when the process knows the present one.
     pub known_since: Timestamp,
@@ -236,7 +237,7 @@ impl Facts {
             live.is_noted && live.certificates.first().is_some_and(is_present)
         };
         let noted = self.trust.as_ref().filter(is_first).and_then(|live| live.since);
-        // A moment to come is none that was seen.
+        // Ignore a time in the future.
         noted.filter(|since| *since <= self.now).unwrap_or(self.known_since)
     }
 
@@ -266,7 +267,7 @@ impl Facts {
             self.now < one.validity.not_after
                 && self.present.as_ref().is_none_or(|present| one != &present && !(verifier.is_same)(one, present))
         };
-        // Who may write a status may not forge tokens by it.
+        // The right to write a status must not be enough to forge tokens.
         let is_recorded = |one: &&Authority| {
             let is_remembered = self.remembered.as_ref().is_some_and(|known| (verifier.is_same)(known, one));
             !is_remembered && self.is_vouched(one, verifier)
