@@ -15,7 +15,10 @@ mod undeclared;
 pub mod hand_over;
 pub mod kcp;
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -30,6 +33,7 @@ use crate::{
     name::Key,
     object::Object,
     plan::{self, ModulesFrom},
+    revision::Oid,
     words::{agreeing, counted, few},
     yaml,
 };
@@ -39,7 +43,7 @@ pub use events::{Behind, Purpose, Webhook, watchers, webhooks};
 pub use leftovers::{Answer, Labelled, kinds_left, leftovers, usual_kinds};
 pub use manifests::{
     Answers, Lookup, NamedRegistries, claims, elsewhere, from_git, is_referenced, orphans, rendering, samples, silent,
-    unrecorded,
+    trees_installed, unrecorded,
 };
 pub use undeclared::{Keeper, Owners, Undeclared};
 
@@ -119,6 +123,8 @@ pub enum Standing {
     Differs(String),
     /// The same, and an annotation of the definition says that git is right.
     Replaced(String),
+    /// It lacks only these annotations of Tidegate, which `adopt release` removes, so git is right.
+    Returned(Vec<String>),
     /// Another GitSource owns it: the value of the ownership label.
     OfSource(String),
     /// Another tool manages it.
@@ -162,6 +168,8 @@ pub enum Access {
     Refused(String),
 }
 
+/// The prefix of the annotations that only Tidegate understands.
+const OWN: &str = "tidegate.dev/";
 /// How many objects of a kind a finding names that git does not declare. A user must know them: no file shows them.
 const UNDECLARED_MAX: usize = 10;
 
@@ -206,6 +214,51 @@ impl Standing {
             Some(path) => Standing::Differs(path),
         }
     }
+
+    /// The same, if it may be that `adopt release` took annotations from the object. `trees` is what runtimes have of
+    /// the ModuleTemplate, see [`trees_installed`].
+    #[must_use]
+    pub fn after_release(self, definition: &Definition, live: &Value, trees: &BTreeSet<Option<Oid>>) -> Standing {
+        match (self, lost(definition, live, trees)) {
+            (Standing::Differs(_), Some(lost)) => Standing::Returned(lost),
+            (standing, _) => standing,
+        }
+    }
+
+    /// Whether `adopt take` gives the object the ownership label.
+    pub fn is_marked_by_take(&self) -> bool {
+        match self {
+            Standing::Equal | Standing::Returned(_) => true,
+            Standing::Absent
+            | Standing::Owned
+            | Standing::Differs(_)
+            | Standing::Replaced(_)
+            | Standing::OfSource(_)
+            | Standing::OfTool(_)
+            | Standing::Terminating => false,
+        }
+    }
+}
+
+/// The annotations of Tidegate that a live object lacks, if it differs in nothing else, and if no runtime changes when
+/// it gets them. Runtimes would change if another place had the objects of a module, or if git decided on modules.
+fn lost(definition: &Definition, live: &Value, trees: &BTreeSet<Option<Oid>>) -> Option<Vec<String>> {
+    let mut desired = compared(definition, live);
+    let has = |name: &str| !live["metadata"]["annotations"][name].is_null();
+    let annotations = desired.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)?;
+    let is_lost = |name: &&String| name.starts_with(OWN) && !has(name);
+    let lost: Vec<String> = annotations.keys().filter(is_lost).cloned().collect();
+    annotations.retain(|name, _| !lost.contains(name));
+    if annotations.is_empty() {
+        desired["metadata"].as_object_mut()?.shift_remove("annotations");
+    }
+    let tree = definition.module.as_ref().map(|module| module.tree);
+    let changes_runtimes = |name: &String| match name.as_str() {
+        names::annotation::MODULES_FROM => true,
+        names::annotation::MODULE_PATH => trees.iter().any(|installed| *installed != tree),
+        _ => false,
+    };
+    (!lost.is_empty() && !lost.iter().any(changes_runtimes) && covers(&desired, live)).then_some(lost)
 }
 
 /// What of a definition is compared with a live object that has no ownership label.
@@ -229,6 +282,9 @@ pub fn compared(definition: &Definition, live: &Value) -> Value {
     desired.into_value()
 }
 
+/// A mapping without fields.
+static NO_FIELDS: LazyLock<Value> = LazyLock::new(|| Value::Object(serde_json::Map::new()));
+
 /// The first field of `desired` that `live` does not cover.
 fn difference(desired: &Value, live: &Value) -> Option<String> {
     if covers(desired, live) {
@@ -243,7 +299,12 @@ fn difference(desired: &Value, live: &Value) -> Option<String> {
         let Some((field, value)) = differing else { break };
         let dot = if path.is_empty() { "" } else { "." };
         path.push_str(&format!("{dot}{}", yaml::short(field)));
-        let Some(next) = found.get(field) else { break };
+        let next = match found.get(field) {
+            Some(next) => next,
+            // A user must know which one.
+            None if ["annotations", "labels"].contains(&field.as_str()) => &*NO_FIELDS,
+            None => break,
+        };
         (desired, live) = (value, next);
     }
     Some(path)
@@ -440,7 +501,8 @@ pub fn definitions(standings: &[(Id, Standing)], undeclared: &BTreeMap<(Kind, Un
         let finding = |message: String| Finding::new(Level::Blocks, Topic::Definitions, message);
         findings.push(match standing {
             Standing::Differs(path) => finding(format!("{name} differs from git in `{path}`")).next(format!(
-                "commit what the control plane has; if git is right, annotate the definition with `{}: \"true\"`",
+                "{}; if git is right, annotate the definition with `{}: \"true\"`",
+                what_differs(path),
                 names::annotation::ADOPT
             )),
             Standing::Replaced(path) => Finding {
@@ -450,11 +512,43 @@ pub fn definitions(standings: &[(Id, Standing)], undeclared: &BTreeMap<(Kind, Un
             Standing::OfSource(label) => finding(format!("{name} is owned by GitSource {label}"))
                 .next("declare it in only one of the two sources"),
             Standing::OfTool(tool) => finding(format!("{name} is managed by {}", tool.text())).next(tool.steps(id)),
-            Standing::Absent | Standing::Owned | Standing::Equal | Standing::Terminating => continue,
+            Standing::Absent | Standing::Owned | Standing::Equal | Standing::Returned(_) | Standing::Terminating => {
+                continue;
+            }
         });
     }
+    findings.extend(returned(standings));
     findings.extend(undeclared::findings(undeclared));
     findings
+}
+
+/// The definitions whose objects lack only what `adopt release` has removed.
+fn returned(standings: &[(Id, Standing)]) -> Option<Finding> {
+    let (mut names, mut annotations) = (Vec::new(), BTreeSet::new());
+    for (id, standing) in standings {
+        if let Standing::Returned(lost) = standing {
+            names.push(intake::text(id));
+            annotations.extend(lost.iter().map(String::as_str));
+        }
+    }
+    let annotations: Vec<&str> = annotations.into_iter().collect();
+    let message = format!(
+        "{} in git {} more than the control plane only in annotations that `adopt release` removes ({}); git is right, \
+         and the control plane gets them with the ownership label: {}",
+        counted(names.len(), "definition"),
+        agreeing(names.len(), "says", "say"),
+        annotations.join(", "),
+        few(&names)
+    );
+    (!names.is_empty()).then(|| Finding::new(Level::Todo, Topic::Definitions, message))
+}
+
+/// What to do about a field in which a definition in git differs from the control plane.
+fn what_differs(path: &str) -> &'static str {
+    match path.strip_prefix("metadata.annotations.").filter(|name| name.starts_with(OWN)) {
+        Some(_) => "check which is right, because `adopt release` removes this annotation as well",
+        None => "commit what the control plane has",
+    }
 }
 
 /// Runtimes that would lose a module because git decides which modules they have: Kymas as they are after the

@@ -248,8 +248,16 @@ impl Facts {
 
     /// How each definition in git stands.
     pub(super) fn standings(&self, declared: &Definitions, source: &SourceName) -> Vec<(Id, Standing)> {
-        let standing = |(id, definition): (&Id, &std::sync::Arc<definition::Definition>)| {
-            (id.clone(), Standing::of(definition, self.live.get(id).map(Object::value), source))
+        let (installed, nothing) = (adopt::trees_installed(&self.manifests), BTreeSet::new());
+        let standing = |(id, definition): (&Id, &Arc<definition::Definition>)| {
+            let live = self.live.get(id).map(Object::value);
+            let standing = Standing::of(definition, live, source);
+            let trees = installed.get(&id.1).filter(|_| id.0 == definition::Kind::ModuleTemplate).unwrap_or(&nothing);
+            let standing = match live {
+                Some(live) => standing.after_release(definition, live, trees),
+                None => standing,
+            };
+            (id.clone(), standing)
         };
         declared.good.iter().map(standing).collect()
     }
@@ -257,7 +265,7 @@ impl Facts {
     /// The definitions that get the ownership label.
     pub(super) fn equal(&self, declared: &Definitions, source: &SourceName) -> Vec<Id> {
         let standings = self.standings(declared, source).into_iter();
-        standings.filter(|(_, standing)| *standing == Standing::Equal).map(|(id, _)| id).collect()
+        standings.filter(|(_, standing)| standing.is_marked_by_take()).map(|(id, _)| id).collect()
     }
 
     /// The Kymas that git declares, as they are after the take-over, and the modules that their runtimes have.

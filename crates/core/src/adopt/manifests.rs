@@ -19,6 +19,7 @@ use crate::{
         self, Answer, Components, InstallSource, InstalledModules, ModuleOutcome, Published, Refusal, Settings,
         Windows, reason,
     },
+    revision::Oid,
     words::{agreeing, counted, few},
 };
 
@@ -133,6 +134,22 @@ pub fn is_referenced(manifest: &Manifest, kyma: &Kyma) -> bool {
     manifest.metadata.deletion_timestamp.is_none()
         && (plan::is_mandatory(&manifest.metadata)
             || modules.into_iter().any(|module| !module.name.is_empty() && module.name == module_of(manifest)))
+}
+
+/// The trees of git that runtimes have of each ModuleTemplate; among them `None` if some have objects of another place.
+pub fn trees_installed(manifests: &[Manifest]) -> BTreeMap<Key, BTreeSet<Option<Oid>>> {
+    let mut trees: BTreeMap<Key, BTreeSet<Option<Oid>>> = BTreeMap::new();
+    for manifest in manifests {
+        let version = manifest.spec.version.as_deref().unwrap_or_default();
+        let name = format!("{}-{version}", module_of(manifest));
+        let template = Key::new(landscape::key(&manifest.metadata).namespace(), &name);
+        let tree = match InstallSource::try_from(&manifest.spec.install.source) {
+            Ok(InstallSource::Git { tree, .. }) => Some(tree),
+            Ok(InstallSource::Oci(_)) | Err(_) => None,
+        };
+        trees.entry(template).or_default().insert(tree);
+    }
+    trees
 }
 
 /// The Manifests that Lifecycle Manager applied, and that become Tidegate's.

@@ -74,7 +74,68 @@ fn that_the_runtime_decides_on_modules_is_no_difference() {
     };
     let standing = |definition: &Definition| Standing::of(definition, Some(&live()), &source());
     assert_eq!(standing(&says("runtime")), Standing::Equal);
-    assert_eq!(standing(&says("git")), Standing::Differs("metadata.annotations".to_owned()));
+    let path = "metadata.annotations.tidegate.dev/modules-from";
+    assert_eq!(standing(&says("git")), Standing::Differs(path.to_owned()));
+    let id = (Kind::Kyma, Key::new("kcp-system", "a"));
+    assert_eq!(
+        lines(&definitions(&[(id, standing(&says("git")))], &BTreeMap::new())),
+        [
+            "Blocks: Kyma kcp-system/a differs from git in `metadata.annotations.tidegate.dev/modules-from`; check which is \
+          right, because `adopt release` removes this annotation as well; if git is right, annotate the definition with \
+          `tidegate.dev/adopt: \"true\"`"
+        ]
+    );
+}
+
+#[test]
+fn what_a_release_removed_is_git_s_and_blocks_nothing() {
+    let path = names::annotation::MODULE_PATH;
+    let annotated = |annotation: &str| {
+        let mut definition = Definition::clone(&kyma());
+        definition.object.set_annotation(annotation, "modules/a");
+        definition.module = Some(crate::definition::ModuleSource { path: "modules/a".to_owned(), tree: tree('a') });
+        definition
+    };
+    let same = BTreeSet::from([Some(tree('a'))]);
+    let differs = |field: &str| Standing::Differs(format!("metadata.annotations.{field}"));
+    for (annotation, trees, expected) in [
+        ("tidegate.dev/prune", BTreeSet::new(), Standing::Returned(vec!["tidegate.dev/prune".to_owned()])),
+        (path, same.clone(), Standing::Returned(vec![path.to_owned()])),
+        (path, BTreeSet::new(), Standing::Returned(vec![path.to_owned()])),
+        // Runtimes would get other objects.
+        (path, BTreeSet::from([None]), differs(path)),
+        (path, BTreeSet::from([Some(tree('a')), Some(tree('b'))]), differs(path)),
+        // No release removes it.
+        ("example.org/a", same.clone(), differs("example.org/a")),
+        ("tidegate.dev/modules-from", same, differs("tidegate.dev/modules-from")),
+    ] {
+        let definition = annotated(annotation);
+        let found = Standing::of(&definition, Some(&live()), &source()).after_release(&definition, &live(), &trees);
+        assert_eq!(found, expected, "{annotation} {trees:?}");
+    }
+    let definition = annotated(path);
+    let mut other = live();
+    other["spec"]["channel"] = "fast".into();
+    let found = Standing::of(&definition, Some(&other), &source());
+    assert_eq!(found.clone().after_release(&definition, &other, &BTreeSet::new()), found, "more than that differs");
+
+    let id = |name: &str| (Kind::ModuleTemplate, Key::new("kcp-system", name));
+    let lost = || Standing::Returned(vec![path.to_owned()]);
+    assert!(lost().is_marked_by_take());
+    let found = definitions(&[(id("a"), lost()), (id("b"), lost())], &BTreeMap::new());
+    assert_eq!(
+        lines(&found),
+        [
+            "Todo: 2 definitions in git say more than the control plane only in annotations that `adopt release` removes \
+          (tidegate.dev/module-path); git is right, and the control plane gets them with the ownership label: \
+          ModuleTemplate kcp-system/a, ModuleTemplate kcp-system/b"
+        ]
+    );
+    assert!(may_begin(&found));
+}
+
+fn tree(digit: char) -> Oid {
+    digit.to_string().repeat(40).parse().unwrap()
 }
 
 #[test]

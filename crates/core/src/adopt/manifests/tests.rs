@@ -350,6 +350,24 @@ fn modules_with_objects_in_git_have_no_way_back() {
 }
 
 #[test]
+fn manifests_say_which_trees_of_git_runtimes_have() {
+    let in_git = |digit: &str| json!({"type": "git", "source": "kcp-system/landscape", "path": "modules/a/objects", "tree": digit.repeat(40)});
+    let tree = |digit: &str| Some(digit.repeat(40).parse().unwrap());
+    let manifests = [
+        manifest("a", in_git("a")),
+        manifest("a", in_git("b")),
+        manifest("b", in_git("a")),
+        manifest("b", in_registry("b")),
+    ];
+    let key = |name: &str| Key::new("kcp-system", name);
+    let expected = BTreeMap::from([
+        (key("a-1.0.0"), BTreeSet::from([tree("a"), tree("b")])),
+        (key("b-1.0.0"), BTreeSet::from([tree("a"), None])),
+    ]);
+    assert_eq!(trees_installed(&manifests), expected);
+}
+
+#[test]
 fn a_registry_that_does_not_answer_is_a_note_if_another_one_has_the_component() {
     assert_eq!(silent(&BTreeMap::new()), None);
     let mailer = Component::new("example.org/module/mailer", "1.0.0").unwrap();
