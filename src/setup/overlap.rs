@@ -5,9 +5,9 @@
 //! While nothing is being replaced, this reads each CA, and what it has signed, once after the start of the process.
 //!
 //! The watch of Secrets wakes the resources that a new key of service accounts concerns. The former one is what the
-//! process has read before, or what the condition `tidegate.dev/Key` of its resource has, if it is named for the same
-//! shard. That condition follows only once nothing of the former key is accepted any more. Whoever may write it can
-//! name an earlier key of the shard: only a new CA of service accounts ends the trust in that.
+//! process has read before, or what the condition `tidegate.dev/Key` of its resource has: if it is named for the same
+//! shard, and no pods of the shard run with the present key alone yet. That condition follows only once nothing of the
+//! former key is accepted any more.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,7 +35,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::{
     SetupPass, decide,
     object::{LiveObject, ObjectKind},
-    state::{Desired, Issuance, KnownContent, LiveObjects, ObjectName, Observed, Origin, SetupMemory},
+    state::{Desired, Issuance, Keys, KnownContent, LiveObjects, ObjectName, Observed, Origin, SetupMemory},
     status,
 };
 use crate::{
@@ -478,6 +478,15 @@ impl SetupPass<'_> {
             .collect();
         self.learn_all(first.iter(), &live, observed).await?;
         let present = self.present(anchor, &live);
+        let [remembered, mut recorded] = self.former_keys(anchor, &live);
+        if recorded.is_some() {
+            let inputs: BTreeSet<ObjectName> = names.iter().filter(|name| name.0.is_input()).cloned().collect();
+            self.learn_all(inputs.iter(), &live, observed).await?;
+            let own = whole.plans.iter().filter(|plan| plan.kind == self.kind && plan.key == *self.key);
+            let own = own.flat_map(|plan| &plan.deployments).map(|deployment| deployment.name.as_str());
+            let is_over = runs_without_trust(own, dependents, &self.around(&live), &observed.keys);
+            recorded = recorded.filter(|_| !is_over);
+        }
         let signed = dependents.signed.iter().filter_map(|(name, depth)| {
             // One without the label is not Tidegate's.
             live.get(&secret(name)).filter(|found| found.mark.is_some())?;
@@ -486,7 +495,6 @@ impl SetupPass<'_> {
             Some(Signed { secret: name.clone(), chain, depth: *depth })
         });
         let known_since = self.content(&anchor.secret, &live).map(|found| found.since);
-        let [remembered, recorded] = self.former_keys(anchor, &live);
         let now = ambient::now();
         let facts = Facts {
             present: present.clone(),
@@ -680,6 +688,22 @@ impl SetupPass<'_> {
         let memory = self.context.memory;
         Ok(trust.is_some() || !memory.awaits_settled(&self.id(anchor), &present, self.kind, self.key))
     }
+}
+
+/// Whether pods of the resource that has a key, in these Deployments, run with all that they mount now, and with no
+/// trust Secret. Then a former process has seen the key in place, and found that no former one is to be accepted: what
+/// is recorded came later, or its end could not be recorded any more. Passes over other resources do not decide that.
+fn runs_without_trust<'d>(
+    mut own: impl Iterator<Item = &'d str>,
+    dependents: &Dependents,
+    around: &LiveObjects,
+    keys: &BTreeMap<ObjectName, Keys>,
+) -> bool {
+    own.any(|name| {
+        let wanted = dependents.deployments.get(name).and_then(|gates| decide::digest_of_keys(gates, keys));
+        let found = around.get(&(ObjectKind::Deployment, name.to_owned())).and_then(|found| found.mounted.as_deref());
+        wanted.is_some_and(|wanted| found == Some(wanted.to_string().as_str()))
+    })
 }
 
 /// Whether pods mount nothing of an anchor but what these Secrets have.

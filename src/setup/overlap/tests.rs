@@ -70,6 +70,37 @@ fn a_trust_secret_says_since_when_a_new_key_is_in_place() {
     assert_eq!(live(Phase::Ending, None), (false, None));
 }
 
+/// Pods that run with the present key alone show that the former one has ended, whatever the status of the shard says.
+#[test]
+fn a_former_key_that_was_recorded_does_not_come_back_after_its_end() {
+    let resources = resources();
+    let (plans, _) = resources.plans(&KnownOfCluster::default());
+    let dependents = anchor(&resources, "main-service-account").dependents(&resources, &plans);
+    let gates = &dependents.deployments["main-kcp"];
+    let mut keys: BTreeMap<ObjectName, Keys> = BTreeMap::new();
+    for gate in gates {
+        let plan::Gate::Key(mounted) = gate else { continue };
+        let kind = ObjectKind::named(mounted.kind).expect("a kind");
+        let all = keys.entry((kind, mounted.name.clone())).or_default();
+        all.extend(mounted.keys.iter().map(|key| (key.clone(), Digest::of_bytes(key.as_bytes()))));
+    }
+    let wanted = decide::digest_of_keys(gates, &keys).expect("all is there").to_string();
+    let lacking = BTreeMap::new();
+    for (what, name, mounted, keys, expected) in [
+        ("its pods have the present key", "main-kcp", Some(wanted.as_str()), &keys, true),
+        ("they have another one, or something else differs", "main-kcp", Some("other"), &keys, false),
+        ("they are not ready", "main-kcp", None, &keys, false),
+        ("something is missing", "main-kcp", Some(wanted.as_str()), &lacking, false),
+        ("only pods of others have it", "public-front-proxy", Some(wanted.as_str()), &keys, false),
+    ] {
+        let metadata = serde_json::from_value(json!({"metadata": {"name": name}})).expect("an object");
+        let found = LiveObject::from_metadata(ObjectKind::Deployment, metadata);
+        let found = LiveObject { mounted: mounted.map(Arc::from), ..found };
+        let around = LiveObjects::from([((ObjectKind::Deployment, name.to_owned()), Arc::new(found))]);
+        assert_eq!(runs_without_trust(["main-kcp"].into_iter(), &dependents, &around, keys), expected, "{what}");
+    }
+}
+
 /// Who may write the status of a shard must not make it accept the tokens of another one.
 #[test]
 fn a_former_key_that_was_recorded_is_one_of_the_same_shard() {

@@ -356,7 +356,10 @@ fn r66_a_copy_that_needs_another_type_is_created_again() {
         missing: None,
     };
     let values = |keys: &str| -> Values { keys.split(' ').map(|key| (key.to_owned(), b"{}".to_vec())).collect() };
-    let metadata = |labels: serde_json::Value| json!({"name": "registry", "namespace": NAMESPACE, "labels": labels, "uid": "1-2", "resourceVersion": "7"});
+    let metadata = |labels: serde_json::Value| {
+        let (uid, version) = ("1-2", "7");
+        json!({"name": "registry", "namespace": NAMESPACE, "labels": labels, "uid": uid, "resourceVersion": version})
+    };
     let own = || json!({label::SETUP: COPY, label::CONTROL_PLANE: "uid-of-kcp"});
     let acts = |desired: &Desired, source: &Values, labels: serde_json::Value, (type_, keys): (&str, &str)| {
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": type_, "metadata": metadata(labels)});

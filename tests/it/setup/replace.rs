@@ -481,6 +481,8 @@ async fn a_former_key_of_service_accounts_is_accepted_for_a_day() {
     let mut kubelet = Kubelet::start(&landscape);
     kubelet.runs().await;
     let former = first(&landscape, "eu-service-account").await;
+    let recorded = condition(&landscape.read("Shard", "eu").await.unwrap(), "tidegate.dev/Key");
+    let recorded = recorded.strip_prefix("True Recorded: ").expect("a record").to_owned();
     landscape.delete("Secret", "eu-service-account").await;
     let has_both = |found: &Value| trusted(found).len() == 2;
     landscape.until("Secret", "eu-service-account-trust", "it has both", has_both).await;
@@ -522,6 +524,22 @@ async fn a_former_key_of_service_accounts_is_accepted_for_a_day() {
     landscape.until_gone("Secret", "eu-service-account-trust").await;
     let found = landscape.read("Deployment", "public-front-proxy").await.unwrap();
     assert!(!found["spec"]["template"].to_string().contains("-trust"), "{found}");
+
+    // Another client writes the former key into the status.
+    let is_new = |found: &Value| {
+        let said = condition(found, "tidegate.dev/Key");
+        said.starts_with("True Recorded: ") && !said.contains(&recorded)
+    };
+    landscape.until("Shard", "eu", "the new key is recorded", is_new).await;
+    landscape.stage.kill().await;
+    let mut eu = landscape.read("Shard", "eu").await.unwrap();
+    let conditions = eu["status"]["conditions"].as_array_mut().unwrap();
+    conditions.iter_mut().find(|one| one["type"] == "tidegate.dev/Key").unwrap()["message"] = json!(recorded);
+    let conditions = json!({"status": {"conditions": conditions}});
+    landscape.merge("Shard", "eu", Some("status"), conditions).await;
+    landscape.stage.start();
+    landscape.until("Shard", "eu", "the new key is recorded again", is_new).await;
+    assert!(landscape.read("Secret", "eu-service-account-trust").await.is_none(), "the former one is not accepted");
 }
 
 /// The day counts from when the key was seen, and not from its certificate.
