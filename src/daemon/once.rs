@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::{Context, Mode, Readiness, outage};
 
 use crate::{
+    controller::Subject,
     observe::Observation,
     stores::{Origin, Stores},
 };
@@ -50,8 +51,8 @@ enum Ending {
     NotBegun(Vec<String>),
     /// The control plane cannot be used. Contains the reason.
     Unusable(String),
-    /// The time is over.
-    TimedOut,
+    /// The time is over, or the process was told to stop. Contains which of the two.
+    CutOff(String),
 }
 
 /// Pause between two looks at whether the control plane has answered.
@@ -66,8 +67,9 @@ const DENIED_MIN: Duration = Duration::from_secs(3);
 pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) -> Report {
     let Mode::Once(timeout) = mode else { return std::future::pending().await };
     context.observation.iter().for_each(Observation::be_brief);
+    let timed_out = || Ending::CutOff(format!("timed out after {} s", timeout.as_secs()));
     let ending = tokio::select! {
-        ending = tokio::time::timeout(timeout, done(context, readiness)) => ending.unwrap_or(Ending::TimedOut),
+        ending = tokio::time::timeout(timeout, done(context, readiness)) => ending.unwrap_or_else(|_| timed_out()),
         why = unusable(readiness) => Ending::Unusable(why),
         // They may be granted later, but a pipeline should know now.
         lines = lasting(|| readiness.denied()) => Ending::NotBegun(lines),
@@ -76,39 +78,62 @@ pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) ->
             false => Ending::NotBegun(readiness.lines()),
         },
     };
+    report(context, readiness, ending)
+}
+
+/// The report of a pass that was told to stop.
+pub(super) fn interrupted(context: &Context, readiness: &Readiness) -> Report {
+    report(context, readiness, Ending::CutOff("interrupted".to_owned()))
+}
+
+/// What is known when a pass ends.
+fn report(context: &Context, readiness: &Readiness, ending: Ending) -> Report {
     let overview = overview(&context.stores);
-    let report = context.observation.as_ref().map(|observation| observation.report(readiness.lines()));
-    let mut invalid = overview.has_invalid_definitions();
-    let mut not_done = match &report {
-        Some(report) => report.not_compared(),
-        None => overview.not_done(),
+    // Until work begins, the statuses are those of an earlier process.
+    let has_begun = !matches!(ending, Ending::NotBegun(_));
+    let known = match &context.observation {
+        Some(observation) => observation.report(Vec::new()).not_compared(),
+        None if has_begun => overview.not_done(),
+        None => Vec::new(),
     };
+    let is_observing = context.observation.is_some();
     let mut unusable = None;
-    match ending {
-        // The statuses are those of an earlier process.
-        Ending::NotBegun(lines) if report.is_none() => (invalid, not_done) = (false, lines),
-        // A report has these lines.
-        Ending::Done | Ending::NotBegun(_) => {}
-        Ending::Denied(rights) => {
-            not_done.extend(readiness.lines());
-            not_done.extend(rights);
+    let more = match ending {
+        Ending::Done if !is_observing => Vec::new(),
+        Ending::NotBegun(lines) if !is_observing => lines,
+        Ending::Done | Ending::NotBegun(_) | Ending::Rejected => readiness.lines(),
+        Ending::Denied(rights) => readiness.lines().into_iter().chain(rights).collect(),
+        Ending::Unusable(why) => {
+            unusable = Some(why);
+            readiness.lines()
         }
-        Ending::Rejected => not_done.extend(readiness.lines()),
-        Ending::Unusable(why) => unusable = Some(why),
-        Ending::TimedOut => {
-            if report.is_none() {
-                not_done.extend(readiness.lines());
-            }
-            let busy = context.queue.busy().into_iter().map(|subject| format!("{subject}: still in progress"));
-            // A runtime that is already listed needs no second line.
-            let is_new = |line: &String| not_done.is_empty() || !line.starts_with("runtime");
-            let busy: Vec<String> = busy.filter(is_new).collect();
-            not_done.extend(busy);
-            not_done.push(format!("timed out after {} s", timeout.as_secs()));
+        Ending::CutOff(why) => {
+            let mut lines = readiness.lines();
+            let busy = unlisted(context.queue.busy(), known.iter().chain(&lines));
+            lines.extend(busy.into_iter().map(|subject| format!("{subject}: still in progress")));
+            lines.push(why);
+            lines
         }
-    }
-    let observed = report.map(|report| Observed { text: report.to_text(), differs: 0 < report.summary.differences });
+    };
+    let (not_done, observed) = match &context.observation {
+        Some(observation) => {
+            let report = observation.report(more);
+            let observed = Observed { text: report.to_text(), differs: 0 < report.summary.differences };
+            (report.not_compared(), Some(observed))
+        }
+        None => (known.into_iter().chain(more).collect(), None),
+    };
+    let invalid = has_begun && overview.has_invalid_definitions();
     Report { invalid, not_done, notes: notes(context, readiness), observed, unusable }
+}
+
+/// The subjects that no line is about yet.
+fn unlisted<'a>(mut subjects: Vec<Subject>, lines: impl Iterator<Item = &'a String> + Clone) -> Vec<Subject> {
+    subjects.retain(|subject| {
+        let begin = format!("{subject}: ");
+        !lines.clone().any(|line| line.starts_with(&begin))
+    });
+    subjects
 }
 
 /// The missing rights that hold up nothing.
@@ -245,6 +270,23 @@ fn setup_lines(stores: &Stores) -> Vec<SetupLine> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_core::name::Key;
+
+    #[test]
+    fn a_subject_that_a_line_is_about_gets_no_second_line() {
+        let key = |name| Key::new("kcp-system", name);
+        let subjects = vec![
+            Subject::Runtime(key("one")),
+            Subject::Runtime(key("one-more")),
+            Subject::Watcher(key("kyma-dev")),
+            Subject::Watcher(key("other")),
+        ];
+        let lines =
+            ["runtime kcp-system/one: not ready", "watcher kcp-system/kyma-dev: the control plane serves no Gateways"];
+        let lines = lines.map(str::to_owned);
+        let left = unlisted(subjects, lines.iter());
+        assert_eq!(left, [Subject::Runtime(key("one-more")), Subject::Watcher(key("other"))]);
+    }
 
     /// For example, a right that an API server learns of a moment after its role was stored.
     #[tokio::test(start_paused = true)]

@@ -1,9 +1,11 @@
-//! `tidegate run --once` with an account that lacks rights: what it waits for, and what it does not wait for.
+//! `tidegate run --once`: what it waits for, what it does not wait for, and what it says of the rest.
 
 use std::{net::TcpListener, time::Duration};
 
 use http::StatusCode;
+use serde_json::json;
 
+use tidegate_core::api::names;
 use tidegate_testbed::Extent;
 
 use crate::{
@@ -15,6 +17,7 @@ scenarios! {
     a_single_pass_waits_for_a_registry_although_it_may_not_create_events,
     a_missing_right_to_create_events_is_a_note_of_a_pass_that_has_done_everything,
     a_single_pass_for_which_a_right_is_granted_within_a_second_does_everything,
+    an_interrupted_pass_says_so_and_what_is_not_done,
 }
 
 /// A pass that takes longer than this has waited for something that does not come.
@@ -28,10 +31,10 @@ async fn stage_with(more: &[(&str, String)]) -> Stage {
     Stage::on_simulated(1, Extent::Controllers, &files, &[]).await
 }
 
-async fn a_single_pass_waits_for_a_registry_although_it_may_not_create_events() {
-    // It accepts connections and never answers.
+/// A stage with a module in a registry that accepts connections and never answers. Returns the option for it as well.
+async fn stage_with_silent_registry() -> (Stage, String, TcpListener) {
     let registry = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let registry = (format!("--oci-registry-host=http://{}", registry.local_addr().expect("an address")), registry);
+    let option = format!("--oci-registry-host=http://{}", registry.local_addr().expect("an address"));
     let template = "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleTemplate\nmetadata: {name: relay-1.0.0, \
                     namespace: kcp-system}\nspec: {moduleName: relay, version: 1.0.0, descriptor: {}}\n";
     let more = [
@@ -39,9 +42,13 @@ async fn a_single_pass_waits_for_a_registry_although_it_may_not_create_events() 
         ("modules/relay/1.0.0.yaml", template.to_owned()),
         ("kymas/one.yaml", stage::kyma("one", &["cache", "mailer", "relay"])),
     ];
-    let stage = stage_with(&more).await;
+    (stage_with(&more).await, option, registry)
+}
+
+async fn a_single_pass_waits_for_a_registry_although_it_may_not_create_events() {
+    let (stage, option, _registry) = stage_with_silent_registry().await;
     stage.landscape.kcp.deny(Some("events"));
-    let report = stage.once(TIMEOUT, &[&registry.0]).await;
+    let report = stage.once(TIMEOUT, &[&option]).await;
     let says = |part: &str| report.not_done.iter().any(|line| line.contains(part));
     assert!(says("relay"), "{report:#?}");
     assert!(!says("cannot create events"), "{report:#?}");
@@ -84,6 +91,42 @@ async fn a_single_pass_for_which_a_right_is_granted_within_a_second_does_everyth
         let is_named = |line: &String| line.contains(&format!("cannot {right}")) || line.contains(right);
         assert!(report.not_done.iter().any(|line| line.contains(right)), "{right}: {report:#?}");
         assert!(began.elapsed() < TIMEOUT / 2, "{right}: {:?}", began.elapsed());
+    }
+}
+
+/// The Lease of the daemon, held by another process, which has it for three minutes.
+async fn give_lease_away(stage: &Stage) {
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": names::LEASE, "namespace": "kcp-system"},
+        "spec": {
+            "holderIdentity": "another_process", "leaseDurationSeconds": 180, "renewTime": "2026-01-01T00:00:00.000000Z",
+        },
+    });
+    harness::apply(&stage.kcp, &lease).await;
+}
+
+/// A pipeline that cancels a step must not take it for done.
+async fn an_interrupted_pass_says_so_and_what_is_not_done() {
+    let seconds = |seconds| tokio::time::sleep(Duration::from_secs(seconds));
+    let stage = stage_with(&[]).await;
+    give_lease_away(&stage).await;
+    let report = stage.once_until(seconds(10), TIMEOUT, &[]).await;
+    let says = |begin: &str| report.not_done.iter().any(|line| line.starts_with(begin));
+    assert!(says("not leading: another_process holds the Lease"), "{report:#?}");
+    assert_eq!(report.not_done.last().map(String::as_str), Some("interrupted"), "{report:#?}");
+
+    // A registry does not answer within that time. An observer sees the Kyma that the first pass has created.
+    let (stage, option, _registry) = stage_with_silent_registry().await;
+    for more in [&[option.as_str()][..], &[&option, "--observe"]] {
+        let report = stage.once_until(seconds(10), TIMEOUT, more).await;
+        let says = |begin: &str| report.not_done.iter().any(|line| line.starts_with(begin));
+        assert!(says("runtime kcp-system/one: ") && says("interrupted"), "{more:?}: {report:#?}");
+        if let Some(observed) = &report.observed {
+            let (_, not_compared) = observed.text.split_once("\nNot compared:\n").expect("a section");
+            assert!(not_compared.lines().any(|line| line == "interrupted"), "{}", observed.text);
+        }
+        assert_eq!(report.observed.is_some(), 1 < more.len());
     }
 }
 
