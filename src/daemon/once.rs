@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-use tidegate_cluster::Denial;
-use tidegate_core::overview::{Overview, SetupLine, UnreadableLine};
+use tidegate_cluster::{Denial, Kind};
+use tidegate_core::{
+    name::Key,
+    object::Gvk,
+    overview::{Overview, SetupLine, UnreadableLine},
+};
 use tokio::time::Instant;
 
 use super::{Context, Mode, Readiness, outage};
@@ -78,16 +82,33 @@ pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) ->
             false => Ending::NotBegun(readiness.lines()),
         },
     };
-    report(context, readiness, ending)
+    let absent = match &ending {
+        Ending::Done | Ending::Denied(_) => absent_namespaces(context).await,
+        Ending::Rejected | Ending::NotBegun(_) | Ending::Unusable(_) | Ending::CutOff(_) => Vec::new(),
+    };
+    report(context, readiness, ending, absent)
 }
 
 /// The report of a pass that was told to stop.
 pub(super) fn interrupted(context: &Context, readiness: &Readiness) -> Report {
-    report(context, readiness, Ending::CutOff("interrupted".to_owned()))
+    report(context, readiness, Ending::CutOff("interrupted".to_owned()), Vec::new())
 }
 
-/// What is known when a pass ends.
-fn report(context: &Context, readiness: &Readiness, ending: Ending) -> Report {
+/// The namespaces that do not exist, one line each. A daemon waits for them, but a single pass has nothing to do there,
+/// so its name may be wrong. Says nothing if this process may not read namespaces.
+async fn absent_namespaces(context: &Context) -> Vec<String> {
+    let kind = Kind::built_in(&Gvk::new("", "v1", "Namespace")).expect("it is a built-in kind");
+    let mut lines = Vec::new();
+    for namespace in &context.namespaces {
+        if let Ok(None) = context.kcp.get_object_meta(&kind, &Key::new("", namespace)).await {
+            lines.push(format!("the control plane has no namespace {namespace}"));
+        }
+    }
+    lines
+}
+
+/// What is known when a pass ends. `absent` are lines about namespaces.
+fn report(context: &Context, readiness: &Readiness, ending: Ending, absent: Vec<String>) -> Report {
     let overview = overview(&context.stores);
     // Until work begins, the statuses are those of an earlier process.
     let has_begun = !matches!(ending, Ending::NotBegun(_));
@@ -98,7 +119,7 @@ fn report(context: &Context, readiness: &Readiness, ending: Ending) -> Report {
     };
     let is_observing = context.observation.is_some();
     let mut unusable = None;
-    let more = match ending {
+    let of_ending = match ending {
         Ending::Done if !is_observing => Vec::new(),
         Ending::NotBegun(lines) if !is_observing => lines,
         Ending::Done | Ending::NotBegun(_) | Ending::Rejected => readiness.lines(),
@@ -115,6 +136,7 @@ fn report(context: &Context, readiness: &Readiness, ending: Ending) -> Report {
             lines
         }
     };
+    let more: Vec<String> = absent.into_iter().chain(of_ending).collect();
     let (not_done, observed) = match &context.observation {
         Some(observation) => {
             let report = observation.report(more);
@@ -270,7 +292,6 @@ fn setup_lines(stores: &Stores) -> Vec<SetupLine> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::name::Key;
 
     #[test]
     fn a_subject_that_a_line_is_about_gets_no_second_line() {

@@ -18,6 +18,7 @@ scenarios! {
     a_missing_right_to_create_events_is_a_note_of_a_pass_that_has_done_everything,
     a_single_pass_for_which_a_right_is_granted_within_a_second_does_everything,
     an_interrupted_pass_says_so_and_what_is_not_done,
+    a_single_pass_names_a_namespace_that_does_not_exist,
 }
 
 /// A pass that takes longer than this has waited for something that does not come.
@@ -118,7 +119,7 @@ async fn an_interrupted_pass_says_so_and_what_is_not_done() {
 
     // A registry does not answer within that time. An observer sees the Kyma that the first pass has created.
     let (stage, option, _registry) = stage_with_silent_registry().await;
-    for more in [&[option.as_str()][..], &[&option, "--observe"]] {
+    for more in [&[option.as_str()][..], &[option.as_str(), "--observe"]] {
         let report = stage.once_until(seconds(10), TIMEOUT, more).await;
         let says = |begin: &str| report.not_done.iter().any(|line| line.starts_with(begin));
         assert!(says("runtime kcp-system/one: ") && says("interrupted"), "{more:?}: {report:#?}");
@@ -127,6 +128,24 @@ async fn an_interrupted_pass_says_so_and_what_is_not_done() {
             assert!(not_compared.lines().any(|line| line == "interrupted"), "{}", observed.text);
         }
         assert_eq!(report.observed.is_some(), 1 < more.len());
+    }
+}
+
+/// Its name may be wrong, and then nothing was done. An empty namespace is no mistake.
+async fn a_single_pass_names_a_namespace_that_does_not_exist() {
+    let stage = stage_with(&[]).await;
+    let empty = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "empty"}});
+    harness::apply(&stage.kcp, &empty).await;
+    let expected = ["the control plane has no namespace nope"];
+    for more in [&[][..], &["--observe"]] {
+        let report = stage.once(TIMEOUT, &[more, &["--namespace=empty"]].concat()).await;
+        assert!(report.not_done.is_empty() && report.unusable.is_none(), "{more:?}: {report:#?}");
+        let report = stage.once(TIMEOUT, &[more, &["--namespace=nope"]].concat()).await;
+        assert_eq!(report.not_done, expected, "{more:?}");
+        if let Some(observed) = report.observed {
+            let (_, not_compared) = observed.text.split_once("\nNot compared:\n").expect("a section");
+            assert_eq!(not_compared.lines().collect::<Vec<_>>(), expected);
+        }
     }
 }
 
