@@ -110,8 +110,12 @@ async fn absent_namespaces(context: &Context) -> Vec<String> {
 /// What is known when a pass ends. `absent` are lines about namespaces.
 fn report(context: &Context, readiness: &Readiness, ending: Ending, absent: Vec<String>) -> Report {
     let overview = overview(&context.stores);
-    // Until work begins, the statuses are those of an earlier process.
-    let has_begun = !matches!(ending, Ending::NotBegun(_));
+    // Until work begins, the statuses are those of an earlier process, or of the one that leads.
+    let has_begun = match ending {
+        Ending::NotBegun(_) => false,
+        Ending::CutOff(_) => readiness.may_work(),
+        Ending::Done | Ending::Denied(_) | Ending::Rejected | Ending::Unusable(_) => true,
+    };
     let known = match &context.observation {
         Some(observation) => observation.report(Vec::new()).not_compared(),
         None if has_begun => overview.not_done(),
@@ -130,8 +134,10 @@ fn report(context: &Context, readiness: &Readiness, ending: Ending, absent: Vec<
         }
         Ending::CutOff(why) => {
             let mut lines = readiness.lines();
-            let busy = unlisted(context.queue.busy(), known.iter().chain(&lines));
-            lines.extend(busy.into_iter().map(|subject| format!("{subject}: still in progress")));
+            if has_begun {
+                let busy = unlisted(context.queue.busy(), known.iter().chain(&lines));
+                lines.extend(busy.into_iter().map(|subject| format!("{subject}: still in progress")));
+            }
             lines.push(why);
             lines
         }

@@ -19,6 +19,7 @@ scenarios! {
     a_single_pass_for_which_a_right_is_granted_within_a_second_does_everything,
     an_interrupted_pass_says_so_and_what_is_not_done,
     a_single_pass_names_a_namespace_that_does_not_exist,
+    a_single_pass_that_never_leads_reports_only_who_does,
 }
 
 /// A pass that takes longer than this has waited for something that does not come.
@@ -129,6 +130,25 @@ async fn an_interrupted_pass_says_so_and_what_is_not_done() {
         }
         assert_eq!(report.observed.is_some(), 1 < more.len());
     }
+}
+
+/// What the control plane shows is the work of another process, also the definitions that are invalid.
+async fn a_single_pass_that_never_leads_reports_only_who_does() {
+    let mistake = "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleTemplate\nmetadata: {name: relay-1.0.0, \
+                   namespace: kcp-system}\nspec: {moduleName: relay, versoin: 1.0.0, descriptor: {}}\n";
+    let stage = stage_with(&[("modules/relay/1.0.0.yaml", mistake.to_owned())]).await;
+    let report = stage.once(TIMEOUT, &[]).await;
+    assert!(report.invalid, "{report:#?}");
+    give_lease_away(&stage).await;
+    let report = stage.once(Duration::from_secs(20), &[]).await;
+    let [leader, time] = report.not_done.as_slice() else { panic!("{report:#?}") };
+    assert!(leader.starts_with("not leading: another_process holds the Lease, "), "{leader}");
+    assert_eq!((time.as_str(), report.invalid), ("timed out after 20 s", false));
+    // The log has said so when the wait began.
+    let log = std::fs::read_to_string(stage.log()).expect("a log");
+    let is_wait = |line: &&str| line.contains("another process holds the lease; this process waits");
+    let said: Vec<&str> = log.lines().filter(is_wait).collect();
+    assert!(said.len() == 1 && said[0].contains("another_process"), "{said:#?}");
 }
 
 /// Its name may be wrong, and then nothing was done. An empty namespace is no mistake.
