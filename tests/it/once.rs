@@ -9,6 +9,7 @@ use tidegate_core::api::names;
 use tidegate_testbed::Extent;
 
 use crate::{
+    agent_path::world,
     harness,
     stage::{self, Stage, scenarios},
 };
@@ -20,6 +21,7 @@ scenarios! {
     an_interrupted_pass_says_so_and_what_is_not_done,
     a_single_pass_names_a_namespace_that_does_not_exist,
     a_single_pass_that_never_leads_reports_only_who_does,
+    a_single_pass_ends_without_what_only_fails_again_and_names_it_once_beside_missing_rights,
 }
 
 /// A pass that takes longer than this has waited for something that does not come.
@@ -102,7 +104,8 @@ async fn give_lease_away(stage: &Stage) {
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": names::LEASE, "namespace": "kcp-system"},
         "spec": {
-            "holderIdentity": "another_process", "leaseDurationSeconds": 180, "renewTime": "2026-01-01T00:00:00.000000Z",
+            "holderIdentity": "another_process", "leaseDurationSeconds": 180,
+            "renewTime": "2026-01-01T00:00:00.000000Z",
         },
     });
     harness::apply(&stage.kcp, &lease).await;
@@ -149,6 +152,47 @@ async fn a_single_pass_that_never_leads_reports_only_who_does() {
     let is_wait = |line: &&str| line.contains("another process holds the lease; this process waits");
     let said: Vec<&str> = log.lines().filter(is_wait).collect();
     assert!(said.len() == 1 && said[0].contains("another_process"), "{said:#?}");
+}
+
+/// Without Istio, a Watcher stays as it is however long the pass waits.
+async fn a_single_pass_ends_without_what_only_fails_again_and_names_it_once_beside_missing_rights() {
+    let stage = stage_with(&[]).await;
+    for name in ["gateways.networking.istio.io", "virtualservices.networking.istio.io"] {
+        let crd = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name},
+        });
+        world::delete(&stage.kcp, &crd).await;
+        stage.until_gone(&stage.kcp, "CustomResourceDefinition", "", name).await;
+    }
+    let watcher = json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Watcher",
+        "metadata": {
+            "name": "first", "namespace": "kcp-system",
+            "labels": {"operator.kyma-project.io/managed-by": "lifecycle-manager"},
+        },
+        "spec": {
+            "serviceInfo": {"name": "events", "namespace": "kcp-system", "port": 8082},
+            "labelsToWatch": {"operator.kyma-project.io/watched-by": "kyma"},
+            "field": "spec",
+            "resourceToWatch": {"group": "operator.kyma-project.io", "version": "*", "resource": "kymas"},
+            "gateway": {"selector": {"matchLabels": {"app": "watcher-gateway"}}},
+        },
+    });
+    harness::apply(&stage.kcp, &watcher).await;
+    let right = "cannot patch kymas/status.operator.kyma-project.io in namespace kcp-system";
+    // The right is missing or not, and the time is enough or not.
+    for (denied, seconds, is_over) in [(true, 8, true), (true, 300, false), (false, 300, false)] {
+        stage.landscape.kcp.deny(denied.then_some("kymas/status"));
+        let began = tokio::time::Instant::now();
+        let report = stage.once(Duration::from_secs(seconds), &[]).await;
+        assert!(began.elapsed() < TIMEOUT / 4, "{denied}: {:?}", began.elapsed());
+        let lines = |begin: &str| report.not_done.iter().filter(|line| line.starts_with(begin)).count();
+        assert_eq!(lines("watcher kcp-system/first: the control plane serves no Gateways: "), 1, "{report:#?}");
+        assert_eq!(lines("watcher "), 1, "{report:#?}");
+        let is_named = report.not_done.iter().any(|line| line.starts_with("user ") && line.ends_with(right));
+        assert_eq!((is_named, lines("timed out")), (denied, usize::from(is_over)), "{report:#?}");
+        assert!(denied || report.not_done.len() == 1, "everything else is done: {report:#?}");
+    }
 }
 
 /// Its name may be wrong, and then nothing was done. An empty namespace is no mistake.
