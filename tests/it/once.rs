@@ -221,16 +221,7 @@ async fn a_single_pass_whose_credentials_expire_names_what_is_left_and_ends() {
     stage.landscape.skrs[0].freeze();
     let folder = harness::folder();
     let state = format!("--state={}", folder.path().display());
-    let arguments = [
-        "run",
-        "--once",
-        "--timeout=5m",
-        "--allow-local-sources",
-        "--hooks-address=off",
-        "--metrics-address=127.0.0.1:0",
-        "--health-address=127.0.0.1:0",
-        &state,
-    ];
+    let arguments = ["run", "--once", "--timeout=5m", "--allow-local-sources", &state];
     let expire = async {
         let has_begun = |kyma: &serde_json::Value| kyma["metadata"]["finalizers"].is_array();
         stage.until("work has begun", &stage.kcp, "Kyma", "kcp-system", "one", has_begun).await;
