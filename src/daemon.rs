@@ -108,9 +108,9 @@ pub enum Mode {
 /// How a daemon ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It was stopped.
+    /// It was stopped, as one that runs forever is.
     Stopped,
-    /// Nothing was left to do, or the time was over.
+    /// Nothing was left to do, the time was over, or the pass was stopped.
     Once(Report),
 }
 
@@ -331,7 +331,10 @@ impl Daemon {
         let ended = tokio::select! {
             () = stop => {
                 tracing::info!("stopping");
-                Ok(Ended::Stopped)
+                Ok(match mode {
+                    Mode::Forever => Ended::Stopped,
+                    Mode::Once(_) => Ended::Once(once::interrupted(&context, &readiness)),
+                })
             }
             error = unexpected_end(&mut background) => Err(error),
             error = lost(&leadership) => Err(error),

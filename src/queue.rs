@@ -16,6 +16,7 @@
 mod state;
 
 use std::{
+    collections::BTreeMap,
     fmt,
     hash::Hash,
     sync::{Arc, MutexGuard},
@@ -395,6 +396,11 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
     /// The subjects that are ready, in progress, or due for a retry soon.
     pub fn busy(&self) -> Vec<S> {
         self.state().busy()
+    }
+
+    /// The same subjects, each with the number of its failures in a row.
+    pub(crate) fn busy_failures(&self) -> BTreeMap<S, u32> {
+        self.state().busy_failures()
     }
 
     /// Waits until only resyncs are left, and retries that only a change can resolve.

@@ -26,11 +26,11 @@ pub(super) struct Arguments {
     /// Print the effective options as a configuration file and exit [default: off]
     #[arg(long)]
     print_config: bool,
-    /// Reconcile everything once and exit. Exit code 0: done; 3: definitions are invalid; 5: work is left, which is
-    /// listed, also if only a missing right holds it up; or the control plane cannot be reached, rejects the
-    /// credentials or lacks a kind. With `--observe`, compare everything once and print the table, without a port that
-    /// no option names. Exit code 0: no difference but decided improvements; 1: differences; 5: not everything could be
-    /// compared [default: off]
+    /// Reconcile everything once and exit, without a port that no option names. Exit code 0: done; 3: definitions are
+    /// invalid; 5: work is left, which is listed, also if only a missing right holds it up, or after SIGTERM or SIGINT;
+    /// or the control plane cannot be reached, rejects the credentials or lacks a kind or namespace. With `--observe`,
+    /// compare everything once and print the table. Exit code 0: no difference but decided improvements; 1:
+    /// differences; 5: not everything could be compared [default: off]
     #[arg(long)]
     once: bool,
     /// Wait at most this long with `--once`
@@ -63,8 +63,6 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     if arguments.once {
         // A single pass receives no events, and may run beside a daemon.
         (config.events.address, config.events.tls_address) = (None, None);
-    }
-    if arguments.once && config.observe.is_some() {
         close_ports(&mut config, &arguments.flags, &file);
     }
     let format = match config.log_format {
@@ -89,7 +87,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     })
 }
 
-/// Leaves only the ports that a flag or the file asks for: a comparison prints its table.
+/// Leaves only the ports that a flag or the file asks for: a single pass prints what it has found, and the usual ports
+/// may be those of a daemon, or of another program.
 fn close_ports(config: &mut Config, flags: &Flags, file: &Options) {
     let usual = Options::default();
     if !flags.has("metrics_address") && file.metrics_address == usual.metrics_address {
@@ -155,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    /// The ports of an observer with these flags and this file.
+    /// The ports of a single pass with these flags and this file.
     fn ports(flags: &[&str], file: &Options) -> [bool; 3] {
         let matches = Flags::augment_args(Command::new("run").no_binary_name(true)).get_matches_from(flags);
         let flags = Flags::from_arg_matches(&matches).unwrap();
@@ -165,8 +164,9 @@ mod tests {
     }
 
     #[test]
-    fn a_comparison_listens_only_where_it_is_asked_to() {
+    fn a_single_pass_listens_only_where_it_is_asked_to() {
         let none = Options::default();
+        assert_eq!(ports(&[], &none), [false, false, false]);
         assert_eq!(ports(&["--observe"], &none), [false, false, false]);
         // Also on the usual port.
         assert_eq!(ports(&["--observe", "--metrics-address=0.0.0.0:8080"], &none), [true, false, false]);

@@ -248,6 +248,12 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
         subjects
     }
 
+    /// The busy subjects, each with the number of its failures in a row.
+    pub(super) fn busy_failures(&self) -> BTreeMap<S, u32> {
+        let busy = self.entries.iter().filter(|(_, entry)| entry.is_busy());
+        busy.map(|(subject, entry)| (subject.clone(), entry.failures)).collect()
+    }
+
     pub(super) fn is_settled(&self) -> bool {
         !self.entries.values().any(Entry::is_busy)
     }

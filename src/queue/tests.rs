@@ -348,6 +348,13 @@ fn resyncs_and_what_only_a_change_can_help_are_settled() {
     assert_eq!(bench.state.busy(), ["c"]);
     bench.pass(DEPENDENCY_POLL);
     bench.expect(&[("c", "changed+retry", 2)]);
+    bench.finish("c", Finish::Failed(Class::Waiting));
+    bench.push("a", Trigger::Changed);
+    assert_eq!(bench.state.busy_failures(), BTreeMap::from([("a", 0), ("c", 2)]));
+    bench.expect(&[("a", "changed", 1)]);
+    bench.finish("a", Finish::Done);
+    bench.pass(DEPENDENCY_POLL);
+    bench.expect(&[("c", "changed+retry", 3)]);
     bench.finish("c", Finish::Done);
     assert!(bench.state.is_settled());
 }

@@ -147,8 +147,13 @@ impl Stage {
 
     /// A single pass of a daemon in this process, with further options. Only on simulated servers.
     pub(crate) async fn once(&self, timeout: Duration, more: &[&str]) -> Report {
+        self.once_until(std::future::pending(), timeout, more).await
+    }
+
+    /// The same, of a daemon that is told to stop when `stop` completes.
+    pub(crate) async fn once_until(&self, stop: impl Future<Output = ()>, timeout: Duration, more: &[&str]) -> Report {
         let arguments = self.arguments("state", &self.landscape.kcp.kubeconfig_of(USER, ADMINISTRATORS), more);
-        daemon::once(&arguments, Server::network(self.landscape.servers()), timeout).await
+        daemon::once(&arguments, Server::network(self.landscape.servers()), timeout, stop).await
     }
 
     /// Starts one more daemon, as a process with its own state folder.

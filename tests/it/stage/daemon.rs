@@ -98,14 +98,19 @@ impl Daemon {
     }
 }
 
-/// A single pass of a daemon in this process.
-pub(super) async fn once(arguments: &[String], network: Network, timeout: Duration) -> Report {
+/// A single pass of a daemon in this process, which is told to stop when `stop` completes.
+pub(super) async fn once(
+    arguments: &[String],
+    network: Network,
+    timeout: Duration,
+    stop: impl Future<Output = ()>,
+) -> Report {
     let loaded = load(config(arguments), &network).await.expect("the daemon loads");
-    let ended = loaded.run(Mode::Once(timeout), std::future::pending()).await;
+    let ended = loaded.run(Mode::Once(timeout), stop).await;
     tasks_end().await;
     match ended.expect("the pass ends") {
         Ended::Once(report) => report,
-        Ended::Stopped => unreachable!("nothing stops it"),
+        Ended::Stopped => unreachable!("it is a single pass"),
     }
 }
 
