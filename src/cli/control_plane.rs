@@ -398,9 +398,13 @@ where
     }
 }
 
-/// The resources of kcp landscapes in a namespace. None if the control plane does not serve their kind, or if the user
-/// may not read them: most landscapes have none.
-pub(super) async fn setup(client: &Client, kind: setup::Kind, namespace: &str) -> anyhow::Result<Vec<DynamicObject>> {
+/// The resources of kcp landscapes in a namespace; empty if the control plane does not serve their kind, as in most
+/// landscapes. `None` if it does, and the user may not list them.
+pub(super) async fn setup(
+    client: &Client,
+    kind: setup::Kind,
+    namespace: &str,
+) -> anyhow::Result<Option<Vec<DynamicObject>>> {
     let gvk = GroupVersionKind::gvk(setup::SETUP_GROUP, setup::SETUP_VERSION, kind.as_str());
     let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural());
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
@@ -409,7 +413,11 @@ pub(super) async fn setup(client: &Client, kind: setup::Kind, namespace: &str) -
     loop {
         let page = match api.list(&params).await {
             Ok(page) => page,
-            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => return Ok(Vec::new()),
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Some(Vec::new())),
+            // An API server refuses before it looks whether it has the kind.
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                return Ok((!serves(client, kind).await).then(Vec::new));
+            }
             Err(error) => {
                 let what = || format!("cannot list {} in namespace {namespace}", kind.plural());
                 return Err(sentence(error)).with_context(what);
@@ -418,8 +426,18 @@ pub(super) async fn setup(client: &Client, kind: setup::Kind, namespace: &str) -
         found.extend(page.items);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
-            None => return Ok(found),
+            None => return Ok(Some(found)),
         }
+    }
+}
+
+/// Whether the control plane serves a kind of kcp landscapes; also true if that cannot be found out.
+async fn serves(client: &Client, kind: setup::Kind) -> bool {
+    let version = format!("{}/{}", setup::SETUP_GROUP, setup::SETUP_VERSION);
+    match client.list_api_group_resources(&version).await {
+        Ok(served) => served.resources.iter().any(|resource| resource.kind == kind.as_str()),
+        Err(kube::Error::Api(status)) => status.code != 404,
+        Err(_) => true,
     }
 }
 

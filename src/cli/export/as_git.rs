@@ -46,6 +46,10 @@ struct Landscape {
     templates_from_git: BTreeSet<Key>,
     /// The resources of kcp landscapes, which are not exported.
     of_kcp: Vec<String>,
+    /// The kinds of kcp landscapes that must not be listed, each with its namespace.
+    unknown: Vec<String>,
+    /// The GitSources from whose repositories runtimes have the objects of ModuleTemplates.
+    installed_from_git: BTreeMap<Key, BTreeSet<String>>,
 }
 
 /// A module whose objects are in the repository of a GitSource, which is where its definitions are as well.
@@ -116,7 +120,14 @@ pub(super) async fn run(client: &Client, namespaces: &[String], folder: &Path) -
             few(&landscape.of_kcp)
         );
     }
-    Ok(if landscape.from_git.is_empty() && landscape.of_kcp.is_empty() { Exit::Ok } else { Exit::Incomplete })
+    if !landscape.unknown.is_empty() {
+        tell!(
+            "not known: whether there are resources of kcp landscapes, which are not exported: cannot list {}; use an \
+             account that may, because a daemon with --kcp-landscapes prunes those that a GitSource owns and git lacks",
+            landscape.unknown.join(", ")
+        );
+    }
+    Ok(if landscape.is_whole() { Exit::Ok } else { Exit::Incomplete })
 }
 
 /// The command that checks the result, in the same namespaces.
@@ -161,7 +172,10 @@ async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Landscap
             }
         }
         for kind in setup::Kind::ALL {
-            let found = control_plane::setup(client, kind, namespace).await?;
+            let Some(found) = control_plane::setup(client, kind, namespace).await? else {
+                landscape.unknown.push(format!("{} in namespace {namespace}", kind.plural()));
+                continue;
+            };
             let names = found.into_iter().filter_map(|object| object.metadata.name);
             landscape.of_kcp.extend(names.map(|name| format!("{} {namespace}/{name}", kind.as_str())));
         }
@@ -174,7 +188,12 @@ async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Landscap
 impl Landscape {
     /// Whether there is nothing to export, and nothing that is left out.
     fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.left_out.is_empty() && self.from_git.is_empty() && self.of_kcp.is_empty()
+        self.files.is_empty() && self.left_out.is_empty() && self.is_whole()
+    }
+
+    /// Whether git has all that is not exported.
+    fn is_whole(&self) -> bool {
+        self.from_git.is_empty() && self.of_kcp.is_empty() && self.unknown.is_empty()
     }
 
     /// Adds an object, or why it is left out. Fails if another object has its path.
