@@ -410,11 +410,16 @@ async fn what_cannot_be_exported_is_named_and_the_rest_is_written() {
 /// A server with one Kyma, for an account that may list Kymas, ModuleTemplates, ModuleReleaseMetas and Watchers alone.
 /// `served` are the kinds of kcp landscapes that it has.
 fn answer(served: &[&str], path: &str) -> axum::response::Response {
-    let status = |code: u16, message: &str| json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message});
+    let status = |code: u16, reason: &str| {
+        let mut status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code});
+        (status["reason"], status["message"]) = (json!(reason), json!(reason));
+        status
+    };
     let list = |items: Value| json!({"kind": "List", "apiVersion": VERSION, "metadata": {}, "items": items});
     let kcp = "operator.kcp.io/v1alpha1";
     let (code, body) = if path == format!("/apis/{kcp}") {
-        let resource = |kind: &&str| json!({"name": "any", "singularName": "", "namespaced": true, "kind": kind, "verbs": ["list"]});
+        let resource =
+            |kind: &&str| json!({"name": "", "singularName": "", "namespaced": true, "kind": kind, "verbs": []});
         let resources: Vec<Value> = served.iter().map(resource).collect();
         let kind = "APIResourceList";
         match served {
@@ -440,8 +445,8 @@ async fn kinds_of_kcp_landscapes_that_may_not_be_listed_are_named() {
         (NONE, "", 0),
         (
             SOME,
-            "not known: whether there are resources of kcp landscapes, which are not exported: cannot list rootshards in \
-             namespace kcp-system, shards in namespace kcp-system; use an account that may, because a daemon with \
+            "not known: whether there are resources of kcp landscapes, which are not exported: cannot list rootshards \
+             in namespace kcp-system, shards in namespace kcp-system; use an account that may, because a daemon with \
              --kcp-landscapes prunes those that a GitSource owns and git lacks\n",
             5,
         ),
