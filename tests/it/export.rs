@@ -407,7 +407,7 @@ async fn what_cannot_be_exported_is_named_and_the_rest_is_written() {
     assert_eq!(files_in(&folder).into_keys().collect::<Vec<_>>(), [".tidegate/source.yaml", "kymas/other.yaml"]);
 }
 
-/// A server with one Kyma, for an account that may list Kymas, ModuleTemplates, ModuleReleaseMetas and Watchers alone.
+/// A server with one Kyma, for an account that may list the kinds of Lifecycle Manager alone.
 /// `served` are the kinds of kcp landscapes that it has.
 fn answer(served: &[&str], path: &str) -> axum::response::Response {
     let status = |code: u16, reason: &str| {
