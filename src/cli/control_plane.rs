@@ -463,6 +463,15 @@ where
     }))
 }
 
+/// What a command that is no daemon says of kinds that the control plane does not serve.
+pub(super) fn not_served(kinds: &[&str]) -> String {
+    format!(
+        "the control plane does not serve {}: check the kubeconfig; if it is the right one, apply what `tidegate crds` \
+         prints",
+        kinds.join(", ")
+    )
+}
+
 /// Checks that the namespaces exist. Fails if one does not; who may not read it is not told.
 pub(super) async fn check_namespaces(client: &Client, namespaces: &[String]) -> anyhow::Result<()> {
     let api: Api<Namespace> = Api::all(client.clone());

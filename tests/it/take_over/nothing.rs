@@ -86,6 +86,13 @@ fn namespace(name: &str) -> Value {
 
 /// A control plane without any kind of Lifecycle Manager, and a repository with one Kyma.
 async fn place() -> (EmptyControlPlane, kube::Client) {
+    let (place, client) = bare().await;
+    harness::apply(&client, &namespace("kcp-system")).await;
+    (place, client)
+}
+
+/// The same without the namespace.
+async fn bare() -> (EmptyControlPlane, kube::Client) {
     let server = kube_sim::Server::new(&kube_sim::Options::default());
     let served = server.listen("kcp").await.expect("a port");
     let folder = harness::folder();
@@ -95,9 +102,7 @@ async fn place() -> (EmptyControlPlane, kube::Client) {
         "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape, namespace: kcp-system}\n";
     place.write(".tidegate/source.yaml", source);
     place.write("kymas/one.yaml", &kyma("one", "kcp-system").to_string());
-    let client = server.client();
-    harness::apply(&client, &namespace("kcp-system")).await;
-    (place, client)
+    (place, server.client())
 }
 
 fn commit(path: &Path) -> Repository {
@@ -139,6 +144,30 @@ async fn without_all_kinds_no_command_is_ready_and_an_observer_ends() {
     check("Kyma", "Kyma").await;
     let (text, _, code) = place.plan(&[]).await;
     assert!(code == 1 && text.contains("blocks  the control plane does not serve Kyma: "), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_control_plane_lacks_is_said_by_commands_that_take_nothing_over() {
+    let (place, client) = bare().await;
+    let into = place.folder.path().join("export").display().to_string();
+    let landscape: &[&str] = &["export", "--landscape", "-"];
+    let as_git: &[&str] = &["export", "--as-git", &into];
+    for command in [landscape, as_git] {
+        let (text, errors, code) = place.run(command).await;
+        let expected = "error: the control plane has no namespace kcp-system: select another with -n\n";
+        assert_eq!((text.as_str(), errors.as_str(), code), ("", expected, 2), "{command:?}");
+    }
+
+    harness::apply(&client, &namespace("kcp-system")).await;
+    let advice = "check the kubeconfig; if it is the right one, apply what `tidegate crds` prints";
+    for (command, kinds, expected) in
+        [(landscape, "gitsources, kymas, modulereleasemetas, moduletemplates", 5), (as_git, "kymas", 5)]
+    {
+        let (text, errors, code) = place.run(command).await;
+        assert_eq!((text.as_str(), code), ("", expected), "{command:?}: {errors}");
+        assert_eq!(errors, format!("error: the control plane does not serve {kinds}: {advice}\n"), "{command:?}");
+    }
+    assert!(!Path::new(&into).exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
