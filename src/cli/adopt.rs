@@ -48,6 +48,7 @@ use tidegate_core::{
 use tidegate_process::{Exit, say, tell};
 
 pub use self::kcp::KcpArguments;
+pub(super) use self::read::{check_namespaces, missing};
 use self::{
     certificates::Certificates,
     finish::Finished,

@@ -46,7 +46,7 @@ use tidegate_diff::{
 
 use crate::{
     cli::{
-        control_plane,
+        self, control_plane,
         modules::Modules,
         progress::Progress,
         repository::{Loaded, try_templates},
@@ -184,6 +184,12 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
         Ok(world) => world,
         Err(error) => return unreachable(subject, &shared, error, is_text),
     };
+    // Only now: a control plane that does not answer is said above. Without its kinds, a landscape looks empty.
+    let missing = cli::adopt::missing(&kcp).await?;
+    if !missing.is_empty() {
+        return Ok(unread(subject, &shared, &control_plane::not_served(&missing)));
+    }
+    cli::adopt::check_namespaces(&kcp, namespaces).await?;
     let assumed = super::source_assumed(&given.loaded, None);
     let (mut inputs, components, mut diagnostics) =
         read(given.loaded, given.library, given.diagnostics, &given.modules, &world)?;
@@ -319,10 +325,15 @@ fn unreachable(subject: Subject, shared: &Shared, error: Error, is_text: bool) -
     if is_text && control_plane::is_of_all(&error) {
         return Err(error.into());
     }
-    let unreached = Unreached { target: "kcp".to_owned(), message: shared.scrub(&control_plane::said(&error)) };
+    Ok(unread(subject, shared, &control_plane::said(&error)))
+}
+
+/// The report that contains only why the control plane cannot be compared.
+fn unread(subject: Subject, shared: &Shared, why: &str) -> Compared {
+    let unreached = Unreached { target: "kcp".to_owned(), message: shared.scrub(why) };
     let report = Report { subject, unreached: vec![unreached], ..Report::default() };
     let draft = Draft::new(report, shared.met(), true);
-    Ok(Compared { draft, labels: Labels::default(), kinds: None })
+    Compared { draft, labels: Labels::default(), kinds: None }
 }
 
 /// Reads the definitions, which may refer to objects in the control plane.

@@ -157,8 +157,19 @@ async fn what_a_control_plane_lacks_is_said_by_commands_that_take_nothing_over()
         let expected = "error: the control plane has no namespace kcp-system: select another with -n\n";
         assert_eq!((text.as_str(), errors.as_str(), code), ("", expected, 2), "{command:?}");
     }
+    let path = place.repository().display().to_string();
+    let served = async |expected: &str| {
+        for format in ["text", "json"] {
+            let (text, errors, code) = place.run(&["diff", &path, "--live", "-o", format]).await;
+            assert!(code == 5 && text.contains(expected), "{format}: {code} {text}{errors}");
+        }
+    };
+    let all = "the control plane does not serve Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher: check the \
+               kubeconfig; if it is the right one, apply what `tidegate crds` prints";
+    served(all).await;
 
     harness::apply(&client, &namespace("kcp-system")).await;
+    served(all).await;
     let advice = "check the kubeconfig; if it is the right one, apply what `tidegate crds` prints";
     for (command, kinds, expected) in
         [(landscape, "gitsources, kymas, modulereleasemetas, moduletemplates", 5), (as_git, "kymas", 5)]
@@ -168,6 +179,19 @@ async fn what_a_control_plane_lacks_is_said_by_commands_that_take_nothing_over()
         assert_eq!(errors, format!("error: the control plane does not serve {kinds}: {advice}\n"), "{command:?}");
     }
     assert!(!Path::new(&into).exists());
+    harness::install_crds(&client, &crds(|kind| kind != "Kyma")).await;
+    served("the control plane does not serve Kyma: check the kubeconfig; ").await;
+
+    // With all kinds and without the namespace, a landscape would look empty.
+    let (place, client) = bare().await;
+    harness::install_crds(&client, &crds(|_| true)).await;
+    let path = place.repository().display().to_string();
+    let (text, errors, code) = place.run(&["diff", &path, "--live"]).await;
+    assert_eq!((text.as_str(), code), ("", 2), "{errors}");
+    assert!(
+        errors.ends_with("error: the control plane has no namespace kcp-system: select another with -n\n"),
+        "{errors}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
