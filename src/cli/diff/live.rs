@@ -189,7 +189,10 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
     if !missing.is_empty() {
         return Ok(unread(subject, &shared, &control_plane::not_served(&missing)));
     }
-    cli::adopt::check_namespaces(&kcp, namespaces).await?;
+    // The daemon creates namespaces that definitions name, but not those of a landscape that has nothing yet.
+    if world.objects.is_empty() && world.sources.is_empty() {
+        cli::adopt::check_namespaces(&kcp, namespaces).await?;
+    }
     let assumed = super::source_assumed(&given.loaded, None);
     let (mut inputs, components, mut diagnostics) =
         read(given.loaded, given.library, given.diagnostics, &given.modules, &world)?;
