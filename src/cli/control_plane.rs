@@ -10,7 +10,7 @@ use kube::{
     Api, Client, Resource,
     api::{ListParams, Patch, PatchParams},
     client::ClientBuilder,
-    config::KubeConfigOptions,
+    config::{KubeConfigOptions, KubeconfigError},
     core::{DynamicObject, GroupVersionKind, NamespaceResourceScope, discovery::ApiResource},
 };
 use serde::de::DeserializeOwned;
@@ -207,9 +207,7 @@ impl Access {
             }
             None => kube::Config::from_kubeconfig(&options).await,
         };
-        let mut config = config
-            .map_err(|error| anyhow::Error::msg(kubeconfig_problem(&error)))
-            .context("cannot use the kubeconfig: use another with --kubeconfig")?;
+        let mut config = config.map_err(|error| anyhow::Error::msg(unusable(&error)))?;
         if self.user.is_some() {
             config.auth_info.impersonate.clone_from(&self.user);
             config.auth_info.impersonate_groups = Some(self.groups.clone());
@@ -220,6 +218,16 @@ impl Access {
         config.write_timeout = Some(timeout);
         Ok(config)
     }
+}
+
+/// Why a kubeconfig cannot be used, and which option selects another or another part of it.
+fn unusable(error: &KubeconfigError) -> String {
+    let next = match error {
+        KubeconfigError::LoadContext(_) => "select another context with --context",
+        KubeconfigError::CurrentContextNotSet => "select a context with --context",
+        _ => "use another with --kubeconfig",
+    };
+    format!("cannot use the kubeconfig: {}: {next}", kubeconfig_problem(error))
 }
 
 // === impl NotReached ===
@@ -794,6 +802,26 @@ mod tests {
             ("Unreachable", false, Verdict::Bad),
         ] {
             assert_eq!(verdict(reason, stalled), expected, "{reason} {stalled}");
+        }
+    }
+
+    #[test]
+    fn a_kubeconfig_that_cannot_be_used_names_the_option_that_helps() {
+        for (error, expected) in [
+            (
+                KubeconfigError::LoadContext("nope".to_owned()),
+                "cannot use the kubeconfig: failed to load current context: nope: select another context with --context",
+            ),
+            (
+                KubeconfigError::CurrentContextNotSet,
+                "cannot use the kubeconfig: failed to determine current context: select a context with --context",
+            ),
+            (
+                KubeconfigError::LoadClusterOfContext("a".to_owned()),
+                "cannot use the kubeconfig: failed to load the cluster of context: a: use another with --kubeconfig",
+            ),
+        ] {
+            assert_eq!(unusable(&error), expected);
         }
     }
 

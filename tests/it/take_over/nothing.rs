@@ -195,6 +195,26 @@ async fn what_a_control_plane_lacks_is_said_by_commands_that_take_nothing_over()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn errors_of_files_come_before_the_name_of_the_source() {
+    let (place, _client) = place().await;
+    fs::remove_dir_all(place.repository().join(".tidegate")).expect("a folder");
+    let unnamed = "no file names the GitSource: name it in `.tidegate/source.yaml`, or pass `--source-file`\n";
+    let (text, errors, code) = place.plan(&[]).await;
+    assert_eq!((text.as_str(), errors.as_str(), code), ("", format!("error: {unnamed}").as_str(), 2));
+    place.write("kymas/broken.yaml", "kind: [\n");
+    let (text, errors, code) = place.plan(&[]).await;
+    assert!(errors.starts_with("error: the repository has 1 error:\n  kymas/broken.yaml:"), "{errors}");
+    assert!(errors.ends_with(&format!("\n  {unnamed}")), "{errors}");
+    assert_eq!((text.as_str(), code), ("", 2));
+    // Standard input is empty.
+    let (text, errors, code) = place.run(&["adopt", "plan", "-"]).await;
+    let empty = "error: no definitions found: standard input is empty: check the command that writes it\n";
+    assert_eq!((text.as_str(), errors.as_str(), code), ("", empty, 2));
+    let (_, errors, code) = place.run(&["adopt", "plan", "--context", "nope"]).await;
+    assert!(code == 2 && errors.ends_with(": nope: select another context with --context\n"), "{errors}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_the_definition_of_gitsources_nothing_is_taken_over() {
     let (place, client) = place().await;
     commit(&place.repository());
