@@ -530,6 +530,20 @@ impl Kind {
         }
     }
 
+    /// Whether the control plane serves it; also true if that cannot be found out.
+    async fn is_served(self, client: &Client, namespace: &str) -> bool {
+        let resource = match self {
+            Kind::GitSource => ApiResource::erase::<GitSource>(&()),
+            Kind::Kyma => ApiResource::erase::<Kyma>(&()),
+            Kind::Manifest => ApiResource::erase::<Manifest>(&()),
+            Kind::Watcher => ApiResource::erase::<Watcher>(&()),
+        };
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+        // A namespace that does not exist has empty lists.
+        let listed = api.list_metadata(&ListParams::default().limit(1)).await;
+        !matches!(listed, Err(kube::Error::Api(status)) if status.code == 404)
+    }
+
     fn parse(text: &str) -> Option<Kind> {
         match text.to_ascii_lowercase().as_str() {
             "gitsource" | "gitsources" | "gs" | "source" => Some(Kind::GitSource),
@@ -561,7 +575,7 @@ impl Target {
     /// The one object with this name. Fails if there is none, or if several kinds have one.
     pub(super) async fn find(&self, client: &Client, namespace: &str) -> anyhow::Result<ControlPlaneObject> {
         let mut found = Vec::new();
-        for kind in Kind::ALL.into_iter().filter(|kind| self.kind.is_none_or(|wanted| wanted == *kind)) {
+        for kind in self.kinds() {
             let one = ControlPlaneObject { kind, key: Key::new(namespace, &self.name) };
             if one.read(client).await?.is_some() {
                 found.push(one);
@@ -575,11 +589,14 @@ impl Target {
                  it as a GitSource instead, or name a Kyma",
                 self.name
             ),
-            [] => bail!(
-                "no {} `{}` in namespace {namespace}: select another namespace with -n",
-                self.kind.map_or("GitSource, Kyma, Manifest or Watcher", Kind::name),
-                self.name
-            ),
+            [] => {
+                self.check_served(client, namespace).await?;
+                bail!(
+                    "no {} `{}` in namespace {namespace}: select another namespace with -n",
+                    self.kind.map_or("GitSource, Kyma, Manifest or Watcher", Kind::name),
+                    self.name
+                )
+            }
             several => {
                 let names: Vec<String> =
                     several.iter().map(|one| format!("{}/{}", one.kind.name().to_lowercase(), self.name)).collect();
@@ -590,6 +607,23 @@ impl Target {
 }
 
 impl Target {
+    /// The kinds that it may have.
+    fn kinds(&self) -> impl Iterator<Item = Kind> {
+        Kind::ALL.into_iter().filter(|kind| self.kind.is_none_or(|wanted| wanted == *kind))
+    }
+
+    /// Fails if the control plane serves none of the kinds that it may have: then no namespace has it.
+    async fn check_served(&self, client: &Client, namespace: &str) -> anyhow::Result<()> {
+        let mut missing = Vec::new();
+        for kind in self.kinds() {
+            if kind.is_served(client, namespace).await {
+                return Ok(());
+            }
+            missing.push(kind.name());
+        }
+        bail!(not_served(&missing))
+    }
+
     /// Whether it is a source of the daemon's command line. No object of the control plane is one.
     async fn is_of_command_line(&self, client: &Client, namespace: &str) -> bool {
         if self.kind.is_some_and(|kind| kind != Kind::GitSource) {

@@ -179,8 +179,23 @@ async fn what_a_control_plane_lacks_is_said_by_commands_that_take_nothing_over()
         assert_eq!(errors, format!("error: the control plane does not serve {kinds}: {advice}\n"), "{command:?}");
     }
     assert!(!Path::new(&into).exists());
+    let commands: [(&[&str], &str); 4] = [
+        (&["resume", "rollout/x"], "ModuleReleaseMeta"),
+        (&["reconcile", "kyma/dev"], "Kyma"),
+        (&["suspend", "gitsource/x"], "GitSource"),
+        (&["suspend", "x"], "GitSource, Kyma, Manifest, Watcher"),
+    ];
+    for (command, kinds) in commands {
+        let (text, errors, code) = place.run(command).await;
+        assert_eq!((text.as_str(), code), ("", 2), "{command:?}: {errors}");
+        assert_eq!(errors, format!("error: the control plane does not serve {kinds}: {advice}\n"), "{command:?}");
+    }
     harness::install_crds(&client, &crds(|kind| kind != "Kyma")).await;
     served("the control plane does not serve Kyma: check the kubeconfig; ").await;
+    let (_, errors, code) = place.run(&["reconcile", "x"]).await;
+    let expected = "error: no GitSource, Kyma, Manifest or Watcher `x` in namespace kcp-system: select another namespace \
+                    with -n\n";
+    assert_eq!((errors.as_str(), code), (expected, 2));
 
     // With all kinds and without the namespace, a landscape would look empty.
     let (place, client) = bare().await;
