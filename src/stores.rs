@@ -1106,14 +1106,14 @@ impl Stores {
         let missing = self.0.missing.borrow();
         let line = |((table, namespace), awaited): (&(Table, String), &Awaited)| {
             let why = awaited.denied.as_deref().unwrap_or("not listed yet");
-            format!("{} in {namespace}: {why}", table.name())
+            format!("{}: {why}", table.name_in(namespace))
         };
         missing.iter().map(line).collect()
     }
 
     /// The tables that are not listed yet, as text.
     pub fn missing(&self) -> Vec<String> {
-        self.0.missing.borrow().keys().map(|(table, namespace)| format!("{} in {namespace}", table.name())).collect()
+        self.0.missing.borrow().keys().map(|(table, namespace)| table.name_in(namespace)).collect()
     }
 
     /// Waits until every announced table has been listed.
@@ -1373,6 +1373,14 @@ impl Table {
                 ObjectKind::Deployment => "apps/v1",
                 ObjectKind::PodDisruptionBudget => "policy/v1",
             },
+        }
+    }
+
+    /// Its content and its namespace, as text. Objects of the whole cluster have none.
+    fn name_in(self, namespace: &str) -> String {
+        match namespace {
+            "" => self.name().to_owned(),
+            namespace => format!("{} in {namespace}", self.name()),
         }
     }
 }

@@ -48,6 +48,7 @@ use tidegate_core::{
 use tidegate_process::{Exit, say, tell};
 
 pub use self::kcp::KcpArguments;
+pub(super) use self::read::{check_namespaces, missing};
 use self::{
     certificates::Certificates,
     finish::Finished,
@@ -57,7 +58,7 @@ use self::{
 };
 use super::{
     control_plane::{self, Access},
-    repository::Repository,
+    repository::{Loaded, Repository},
     version,
 };
 
@@ -582,19 +583,29 @@ async fn begin(
 fn declared(repository: &Repository) -> anyhow::Result<Declared> {
     let mut loaded = repository.load()?;
     loaded.widen();
-    if let Some((problem, next)) = loaded.assumption(None) {
-        bail!("{problem}: {next}");
-    }
     let mut diagnostics = Diagnostics::default();
     let mut cache = definition::Cache::default();
     let definitions = definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut cache);
-    if diagnostics.has_errors() {
-        bail!(errors_of(diagnostics));
+    if let Some(why) = refusal(&loaded, repository.is_input(), diagnostics) {
+        bail!(why);
     }
     let namespaces = loaded.options.namespaces.clone();
     let (revision, uncommitted) = repository.described(&loaded);
     let (prune, suspended) = (loaded.policy.prune, loaded.suspended);
     Ok(Declared { definitions, source: loaded.source, namespaces, prune, suspended, revision, uncommitted })
+}
+
+/// Why a repository does not say what a GitSource declares; `None` if it does. Errors in its files come first.
+fn refusal(loaded: &Loaded, is_input: bool, diagnostics: Diagnostics) -> Option<String> {
+    let assumption = loaded.assumption(None).map(|(problem, next)| format!("{problem}: {next}"));
+    if diagnostics.has_errors() {
+        let more = assumption.map(|text| format!("\n  {text}"));
+        return Some(errors_of(diagnostics) + &more.unwrap_or_default());
+    }
+    if is_input && loaded.is_blank() {
+        return Some("no definitions found: standard input is empty: check the command that writes it".to_owned());
+    }
+    assumption
 }
 
 /// What ends a command whose repository has errors: it names the first ones, each with file and line. A check with

@@ -10,7 +10,7 @@ use kube::{
     Api, Client, Resource,
     api::{ListParams, Patch, PatchParams},
     client::ClientBuilder,
-    config::KubeConfigOptions,
+    config::{KubeConfigOptions, KubeconfigError},
     core::{DynamicObject, GroupVersionKind, NamespaceResourceScope, discovery::ApiResource},
 };
 use serde::de::DeserializeOwned;
@@ -208,9 +208,7 @@ impl Access {
             }
             None => kube::Config::from_kubeconfig(&options).await,
         };
-        let mut config = config
-            .map_err(|error| anyhow::Error::msg(kubeconfig_problem(&error)))
-            .context("cannot use the kubeconfig: use another with --kubeconfig")?;
+        let mut config = config.map_err(|error| anyhow::Error::msg(unusable(&error)))?;
         if self.user.is_some() {
             config.auth_info.impersonate.clone_from(&self.user);
             config.auth_info.impersonate_groups = Some(self.groups.clone());
@@ -221,6 +219,16 @@ impl Access {
         config.write_timeout = Some(timeout);
         Ok(config)
     }
+}
+
+/// Why a kubeconfig cannot be used, and which option selects another or another part of it.
+fn unusable(error: &KubeconfigError) -> String {
+    let next = match error {
+        KubeconfigError::LoadContext(_) => "select another context with --context",
+        KubeconfigError::CurrentContextNotSet => "select a context with --context",
+        _ => "use another with --kubeconfig",
+    };
+    format!("cannot use the kubeconfig: {}: {next}", kubeconfig_problem(error))
 }
 
 // === impl ControlPlaneFailure ===
@@ -378,9 +386,13 @@ where
     }
 }
 
-/// The resources of kcp landscapes in a namespace. None if the control plane does not serve their kind, or if the user
-/// may not read them: most landscapes have none.
-pub(super) async fn setup(client: &Client, kind: setup::Kind, namespace: &str) -> anyhow::Result<Vec<DynamicObject>> {
+/// The resources of kcp landscapes in a namespace; empty if the control plane does not serve their kind, as in most
+/// landscapes. `None` if it does, and the user may not list them.
+pub(super) async fn setup(
+    client: &Client,
+    kind: setup::Kind,
+    namespace: &str,
+) -> anyhow::Result<Option<Vec<DynamicObject>>> {
     let gvk = GroupVersionKind::gvk(setup::SETUP_GROUP, setup::SETUP_VERSION, kind.as_str());
     let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural());
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
@@ -389,7 +401,11 @@ pub(super) async fn setup(client: &Client, kind: setup::Kind, namespace: &str) -
     loop {
         let page = match api.list(&params).await {
             Ok(page) => page,
-            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => return Ok(Vec::new()),
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Some(Vec::new())),
+            // An API server refuses before it looks whether it has the kind.
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                return Ok((!serves(client, kind).await).then(Vec::new));
+            }
             Err(error) => {
                 let what = || format!("cannot list {} in namespace {namespace}", kind.plural());
                 return Err(sentence(error)).with_context(what);
@@ -398,8 +414,18 @@ pub(super) async fn setup(client: &Client, kind: setup::Kind, namespace: &str) -
         found.extend(page.items);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
-            None => return Ok(found),
+            None => return Ok(Some(found)),
         }
+    }
+}
+
+/// Whether the control plane serves a kind of kcp landscapes; also true if that cannot be found out.
+async fn serves(client: &Client, kind: setup::Kind) -> bool {
+    let version = format!("{}/{}", setup::SETUP_GROUP, setup::SETUP_VERSION);
+    match client.list_api_group_resources(&version).await {
+        Ok(served) => served.resources.iter().any(|resource| resource.kind == kind.as_str()),
+        Err(kube::Error::Api(status)) => status.code != 404,
+        Err(_) => true,
     }
 }
 
@@ -423,6 +449,15 @@ where
         has_templates: found.as_ref().is_some_and(|found| found.names_templates),
         problem: found.map(|found| found.problem).unwrap_or_default(),
     }))
+}
+
+/// What a command that is no daemon says of kinds that the control plane does not serve.
+pub(super) fn not_served(kinds: &[&str]) -> String {
+    format!(
+        "the control plane does not serve {}: check the kubeconfig; if it is the right one, apply what `tidegate crds` \
+         prints",
+        kinds.join(", ")
+    )
 }
 
 /// Checks that the namespaces exist. Fails if one does not; who may not read it is not told.
@@ -470,6 +505,20 @@ impl Kind {
         }
     }
 
+    /// Whether the control plane serves it; also true if that cannot be found out.
+    async fn is_served(self, client: &Client, namespace: &str) -> bool {
+        let resource = match self {
+            Kind::GitSource => ApiResource::erase::<GitSource>(&()),
+            Kind::Kyma => ApiResource::erase::<Kyma>(&()),
+            Kind::Manifest => ApiResource::erase::<Manifest>(&()),
+            Kind::Watcher => ApiResource::erase::<Watcher>(&()),
+        };
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+        // A namespace that does not exist has empty lists.
+        let listed = api.list_metadata(&ListParams::default().limit(1)).await;
+        !matches!(listed, Err(kube::Error::Api(status)) if status.code == 404)
+    }
+
     fn parse(text: &str) -> Option<Kind> {
         match text.to_ascii_lowercase().as_str() {
             "gitsource" | "gitsources" | "gs" | "source" => Some(Kind::GitSource),
@@ -501,7 +550,7 @@ impl Target {
     /// The one object with this name. Fails if there is none, or if several kinds have one.
     pub(super) async fn find(&self, client: &Client, namespace: &str) -> anyhow::Result<ControlPlaneObject> {
         let mut found = Vec::new();
-        for kind in Kind::ALL.into_iter().filter(|kind| self.kind.is_none_or(|wanted| wanted == *kind)) {
+        for kind in self.kinds() {
             let one = ControlPlaneObject { kind, key: Key::new(namespace, &self.name) };
             if one.read(client).await?.is_some() {
                 found.push(one);
@@ -515,11 +564,14 @@ impl Target {
                  it as a GitSource instead, or name a Kyma",
                 self.name
             ),
-            [] => bail!(
-                "no {} `{}` in namespace {namespace}: select another namespace with -n",
-                self.kind.map_or("GitSource, Kyma, Manifest or Watcher", Kind::name),
-                self.name
-            ),
+            [] => {
+                self.check_served(client, namespace).await?;
+                bail!(
+                    "no {} `{}` in namespace {namespace}: select another namespace with -n",
+                    self.kind.map_or("GitSource, Kyma, Manifest or Watcher", Kind::name),
+                    self.name
+                )
+            }
             several => {
                 let names: Vec<String> =
                     several.iter().map(|one| format!("{}/{}", one.kind.name().to_lowercase(), self.name)).collect();
@@ -530,6 +582,23 @@ impl Target {
 }
 
 impl Target {
+    /// The kinds that it may have.
+    fn kinds(&self) -> impl Iterator<Item = Kind> {
+        Kind::ALL.into_iter().filter(|kind| self.kind.is_none_or(|wanted| wanted == *kind))
+    }
+
+    /// Fails if the control plane serves none of the kinds that it may have: then no namespace has it.
+    async fn check_served(&self, client: &Client, namespace: &str) -> anyhow::Result<()> {
+        let mut missing = Vec::new();
+        for kind in self.kinds() {
+            if kind.is_served(client, namespace).await {
+                return Ok(());
+            }
+            missing.push(kind.name());
+        }
+        bail!(not_served(&missing))
+    }
+
     /// Whether it is a source of the daemon's command line. No object of the control plane is one.
     async fn is_of_command_line(&self, client: &Client, namespace: &str) -> bool {
         if self.kind.is_some_and(|kind| kind != Kind::GitSource) {
@@ -742,6 +811,26 @@ mod tests {
             ("Unreachable", false, Verdict::Bad),
         ] {
             assert_eq!(verdict(reason, stalled), expected, "{reason} {stalled}");
+        }
+    }
+
+    #[test]
+    fn a_kubeconfig_that_cannot_be_used_names_the_option_that_helps() {
+        for (error, expected) in [
+            (
+                KubeconfigError::LoadContext("nope".to_owned()),
+                "cannot use the kubeconfig: failed to load current context: nope: select another context with --context",
+            ),
+            (
+                KubeconfigError::CurrentContextNotSet,
+                "cannot use the kubeconfig: failed to determine current context: select a context with --context",
+            ),
+            (
+                KubeconfigError::LoadClusterOfContext("a".to_owned()),
+                "cannot use the kubeconfig: failed to load the cluster of context: a: use another with --kubeconfig",
+            ),
+        ] {
+            assert_eq!(unusable(&error), expected);
         }
     }
 

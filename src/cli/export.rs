@@ -15,7 +15,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 
 use super::control_plane::{self, Lacks};
-use crate::stores::{definitions, kyma_of};
+use crate::stores::kyma_of;
 use tidegate_core::{
     api::{
         GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate,
@@ -30,7 +30,6 @@ use tidegate_core::{
         file::{KnownKyma, LandscapeFile},
     },
     name::Key,
-    overview::UnreadableLine,
     plan,
     revision::Oid,
     status,
@@ -88,10 +87,8 @@ const DECIDING: [&str; 4] = [label::BETA, label::INTERNAL, label::SKIP_RECONCILI
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let client = arguments.access.client().await?;
     let namespaces = control_plane::namespaces(&arguments.namespaces);
-    // Not the default, whose absence shows: an account of a pipeline may not read namespaces.
-    if !arguments.namespaces.is_empty() {
-        control_plane::check_namespaces(&client, &namespaces).await?;
-    }
+    // Without its namespace, a landscape would look empty. An account of a pipeline may not read namespaces.
+    control_plane::check_namespaces(&client, &namespaces).await?;
     match (&arguments.landscape, &arguments.as_git) {
         (Some(file), _) => landscape(&client, &namespaces, &arguments.labels, file).await,
         (None, Some(folder)) => as_git::run(&client, &namespaces, folder).await,
@@ -209,12 +206,14 @@ async fn paused(client: &Client, namespaces: &[String]) -> BTreeMap<Key, BTreeSe
 
 /// Fails if an object could not be read, or if a kind is not served.
 fn complete(lacks: &Lacks) -> anyhow::Result<()> {
-    let problems = lacks.unreadable.iter().map(UnreadableLine::sentence);
-    let not_served = lacks.not_served.iter().map(|kind| definitions::not_served(kind));
-    match problems.chain(not_served).next() {
-        Some(problem) => bail!(problem),
-        None => Ok(()),
+    if let Some(problem) = lacks.unreadable.first() {
+        bail!(problem.sentence());
     }
+    let not_served: Vec<&str> = lacks.not_served.iter().map(String::as_str).collect();
+    if !not_served.is_empty() {
+        bail!(control_plane::not_served(&not_served));
+    }
+    Ok(())
 }
 
 /// The labels to write.

@@ -25,7 +25,7 @@ use tidegate_core::{
     render::{Trial, sample_agents},
     revision::Oid,
     schema::Schema,
-    snapshot::{Filter, Limits, OWN_FOLDER, Snapshot},
+    snapshot::{File, Filter, Limits, OWN_FOLDER, Snapshot},
     template::{self, Library, Templates},
     yaml::{self, Node},
 };
@@ -477,6 +477,11 @@ impl Loaded {
             ),
             several => return intake::several_sources(&self.below, several),
         })
+    }
+
+    /// Whether all files are empty.
+    pub(super) fn is_blank(&self) -> bool {
+        self.snapshot.files.values().filter_map(File::text).all(|text| text.trim_ascii().is_empty())
     }
 
     /// Selects the whole repository if the user named a part of it, because files refer to each other.

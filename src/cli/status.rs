@@ -143,7 +143,8 @@ async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Overview
     let mut has_resources = false;
     for namespace in namespaces {
         for kind in setup::Kind::ALL {
-            let found = control_plane::setup(client, kind, namespace).await?;
+            // A user who may not list them sees none.
+            let found = control_plane::setup(client, kind, namespace).await?.unwrap_or_default();
             has_resources |= !found.is_empty();
             let line = |one: &DynamicObject| SetupLine::new(kind, &one.metadata, &one.data["status"]);
             resources.extend(found.iter().filter_map(line));

@@ -183,7 +183,12 @@ const NOT_SUSPENDED: &str = "not suspended; nothing changed";
 /// ModuleReleaseMeta, or if a request fails.
 async fn rollout(client: &Client, namespace: &str, module: &str, step: &Step) -> anyhow::Result<Exit> {
     let releases: Api<ModuleReleaseMeta> = Api::namespaced(client.clone(), namespace);
-    let release = releases.get_opt(module).await.map_err(control_plane::sentence);
+    let release = match releases.get_opt(module).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            anyhow::bail!(control_plane::not_served(&["ModuleReleaseMeta"]));
+        }
+        release => release.map_err(control_plane::sentence),
+    };
     let release = release.with_context(|| format!("cannot read ModuleReleaseMeta {namespace}/{module}"))?;
     let Some(release) = release else {
         anyhow::bail!("no ModuleReleaseMeta `{module}` in namespace {namespace}: select another namespace with -n");

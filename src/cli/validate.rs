@@ -13,7 +13,7 @@ use tidegate_core::{
     definition::{self, Definitions},
     diagnostic::{Diagnostic, Diagnostics, Severity},
     kubernetes::Version,
-    snapshot::{File, Snapshot, is_below, is_definition_name},
+    snapshot::{is_below, is_definition_name},
 };
 use tidegate_diff::{github, gitlab, json, junit, model::Report, sarif};
 
@@ -98,7 +98,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     if !diagnostics.has_errors() && !declares_in(&definitions, part.as_deref()) {
         let is_input = arguments.repository.is_input();
         let message = match files {
-            _ if is_input && is_blank(&loaded.snapshot) => "no definitions found: standard input is empty".to_owned(),
+            _ if is_input && loaded.is_blank() => "no definitions found: standard input is empty".to_owned(),
             _ if is_input => "no definitions found: standard input contains none".to_owned(),
             0 => "no definitions found: there are no YAML or JSON files".to_owned(),
             files => format!("no definitions found: none of {files} YAML and JSON files contains one"),
@@ -132,11 +132,6 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         })?;
     }
     Ok(exit)
-}
-
-/// Whether no file has any text.
-fn is_blank(snapshot: &Snapshot) -> bool {
-    snapshot.files.values().filter_map(File::text).all(|text| text.trim_ascii().is_empty())
 }
 
 /// Whether a part of the repository, or all of it, has a definition or objects of a module that a definition names.

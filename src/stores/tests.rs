@@ -505,6 +505,12 @@ fn what_may_not_be_listed_is_named_with_the_missing_right() {
     stores.listed(Table::Authority, "istio-system");
     assert!(!stores.is_denied(), "the right was given meanwhile");
     assert_eq!(stores.not_listed(), Vec::<String>::new());
+
+    // Objects of the whole cluster.
+    stores.expect(Table::RuntimeCrds, "");
+    assert_eq!(stores.missing(), ["the CustomResourceDefinitions of runtimes"]);
+    stores.set_denied(Table::RuntimeCrds, "", "user a may not");
+    assert_eq!(stores.not_listed(), ["the CustomResourceDefinitions of runtimes: user a may not"]);
 }
 
 #[test]

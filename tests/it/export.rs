@@ -407,6 +407,74 @@ async fn what_cannot_be_exported_is_named_and_the_rest_is_written() {
     assert_eq!(files_in(&folder).into_keys().collect::<Vec<_>>(), [".tidegate/source.yaml", "kymas/other.yaml"]);
 }
 
+/// A server with one Kyma, for an account that may list the kinds of Lifecycle Manager alone.
+/// `served` are the kinds of kcp landscapes that it has.
+fn answer(served: &[&str], path: &str) -> axum::response::Response {
+    let status = |code: u16, reason: &str| {
+        let mut status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code});
+        (status["reason"], status["message"]) = (json!(reason), json!(reason));
+        status
+    };
+    let list = |items: Value| json!({"kind": "List", "apiVersion": VERSION, "metadata": {}, "items": items});
+    let kcp = "operator.kcp.io/v1alpha1";
+    let (code, body) = if path == format!("/apis/{kcp}") {
+        let resource =
+            |kind: &&str| json!({"name": "", "singularName": "", "namespaced": true, "kind": kind, "verbs": []});
+        let resources: Vec<Value> = served.iter().map(resource).collect();
+        let kind = "APIResourceList";
+        match served {
+            [] => (404, status(404, "NotFound")),
+            _ => (200, json!({"kind": kind, "apiVersion": "v1", "groupVersion": kcp, "resources": resources})),
+        }
+    } else if path.starts_with("/apis/operator.kyma-project.io/") && path.ends_with("/kymas") {
+        (200, list(json!([object("Kyma", "one", json!({}), json!({"channel": "regular"}))])))
+    } else if path.starts_with("/apis/operator.kyma-project.io/") {
+        (200, list(json!([])))
+    } else {
+        (403, status(403, "Forbidden"))
+    };
+    let answer = axum::response::Response::builder().status(code).header("content-type", "application/json");
+    answer.body(axum::body::Body::from(body.to_string())).expect("an answer")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kinds_of_kcp_landscapes_that_may_not_be_listed_are_named() {
+    const NONE: &[&str] = &[];
+    const SOME: &[&str] = &["RootShard", "Shard"];
+    for (served, expected, code) in [
+        (NONE, "", 0),
+        (
+            SOME,
+            "not known: whether there are resources of kcp landscapes, which are not exported: cannot list rootshards \
+             in namespace kcp-system, shards in namespace kcp-system; use an account that may, because a daemon with \
+             --kcp-landscapes prunes those that a GitSource owns and git lacks\n",
+            5,
+        ),
+    ] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let server = format!("http://{}", listener.local_addr().expect("an address"));
+        let router = axum::Router::new()
+            .fallback(async move |request: axum::extract::Request| answer(served, request.uri().path()));
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(async move { axum::serve(listener, router).await.expect("a server") });
+        let folder = harness::folder();
+        let kubeconfig = folder.path().join("kubeconfig");
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "a",
+            "clusters": [{"name": "a", "cluster": {"server": server}}], "users": [{"name": "a", "user": {}}],
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        });
+        std::fs::write(&kubeconfig, text.to_string()).expect("a file");
+        let exported = folder.path().join("exported");
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(["export", "--as-git"]).arg(&exported).arg("--kubeconfig").arg(&kubeconfig).kill_on_drop(true);
+        let output = command.output().await.expect("the program starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((&*errors, output.status.code()), (expected, Some(code)));
+        assert!(files_in(&exported).contains_key("kymas/one.yaml"));
+    }
+}
+
 /// The daemon ends, and no Lease keeps others waiting.
 async fn end(stage: &Stage) {
     stage.kill().await;

@@ -452,6 +452,13 @@ impl States {
         states
     }
 
+    /// Asserts that Kymas were seen, and that none was in this state.
+    #[track_caller]
+    pub(crate) fn were_never(&self, state: &str) {
+        let states = self.0.lock().expect("no panic holds it").clone();
+        assert!(!states.is_empty() && states.iter().all(|(_, seen)| seen != state), "{states:?}");
+    }
+
     /// Asserts that the Kymas were written at least so often, that each was `Ready`, and that none left that state.
     #[track_caller]
     pub(crate) fn were_ready(&self, writes_min: usize) {

@@ -17,11 +17,12 @@ use serde_json::{Value, json};
 
 use crate::{
     harness::{self, SOON, eventually},
-    stage::{self, QUIET, Stage, read, scenarios},
+    stage::{self, QUIET, Stage, States, read, scenarios},
 };
 
 scenarios!(
     a_landscape_is_taken_over_as_planned_and_given_back,
+    modules_from_git_stay_ready_after_a_release_until_the_landscape_is_taken_over_again,
     a_manifest_whose_module_moves_into_git_keeps_nothing_of_its_former_source,
     flux_hands_definitions_over_step_by_step_and_none_is_lost,
     argo_cd_hands_definitions_over_step_by_step_and_none_is_lost,
@@ -308,6 +309,11 @@ pub(crate) async fn retire(stage: &Stage) {
     gone.delete("landscape", &kube::api::DeleteParams::default()).await.expect("a delete");
     stage.until_gone(&stage.kcp, "GitSource", "kcp-system", "landscape").await;
     stage.rests().await;
+    stop(stage).await;
+}
+
+/// Stops the daemon, and its Lease ends.
+async fn stop(stage: &Stage) {
     stage.kill().await;
     let lease = json!({"spec": {"holderIdentity": ""}});
     let shape = json!({
@@ -712,6 +718,52 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
         if found["data"] == json!({"new": "one"}) { Ok(()) } else { Err(found["data"].to_string()) }
     })
     .await;
+}
+
+async fn modules_from_git_stay_ready_after_a_release_until_the_landscape_is_taken_over_again() {
+    let stage = before().await;
+    let (text, code) = adopt(&stage, &["take", "--yes"]).await;
+    assert_eq!(code, 0, "{text}");
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+    let mut source = read(&stage.kcp, "GitSource", "kcp-system", "landscape").await.expect("it is there");
+    retire(&stage).await;
+    let (text, code) = run(&stage, &["adopt", "release", "--no-runtimes", "--yes"]).await;
+    assert_eq!(code, 5, "{text}");
+    source["metadata"] = json!({"name": "landscape", "namespace": "kcp-system"});
+    source.as_object_mut().expect("an object").remove("status");
+    let sources = harness::api_of(&stage.kcp, &source).await.expect("a kind that is served");
+    let source = serde_json::from_value(source).expect("an object");
+    sources.create(&PostParams::default(), &source).await.expect("a new object");
+
+    // A daemon without a take-over: it holds the definitions back, and keeps what is installed.
+    let states = States::follow([&stage.kcp]).await;
+    let is_withheld = |source: &Value| source["status"]["counts"]["withheld"].as_u64() > Some(0);
+    stage.start();
+    stage.until("it is held back", &stage.kcp, "GitSource", "kcp-system", "landscape", is_withheld).await;
+    stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+    states.were_never("Error");
+    stop(&stage).await;
+
+    let (text, code) = adopt(&stage, &["plan"]).await;
+    assert_eq!(code, 0, "{text}");
+    for expected in [
+        "to do   3 definitions in git say more than the control plane only in annotations that `adopt release` removes \
+         (tidegate.dev/module-path); git is right, and the control plane gets them with the ownership label: ",
+        "ready   Tidegate can render every installed module\n",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    let (text, code) = adopt(&stage, &["take", "--yes"]).await;
+    assert!(code == 0 && text.contains("6 definitions marked"), "{text}");
+    stage.start();
+    let is_whole = |source: &Value| source["status"]["counts"]["withheld"] == 0;
+    stage.until("nothing is held back", &stage.kcp, "GitSource", "kcp-system", "landscape", is_whole).await;
+    stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+    states.were_never("Error");
 }
 
 /// A process whose clock is behind renews the Lease with old times: nothing is written beside it.

@@ -84,7 +84,7 @@ impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.verb, self.resource)?;
         if !self.group.is_empty() {
-            write!(f, ".{}", self.group)?;
+            write!(f, " in API group {}", self.group)?;
         }
         match &self.namespace {
             Some(namespace) => write!(f, " in namespace {namespace}"),
@@ -176,7 +176,7 @@ mod tests {
                     "kymas.operator.kyma-project.io \"one\" is forbidden: {user} cannot patch resource \
                      \"kymas/status\" in API group \"operator.kyma-project.io\" in the namespace \"kcp-system\""
                 ),
-                Some("patch kymas/status.operator.kyma-project.io in namespace kcp-system"),
+                Some("patch kymas/status in API group operator.kyma-project.io in namespace kcp-system"),
             ),
             (
                 format!(

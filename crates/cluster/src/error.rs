@@ -512,6 +512,10 @@ fn not_created(target: &Target, message: &str) -> Option<String> {
         "" => "in the cluster".to_owned(),
         namespace => format!("in namespace {namespace}"),
     };
+    let resource = match resource.split_once('.') {
+        Some((plural, group)) => format!("{plural} in API group {group}"),
+        None => resource.to_owned(),
+    };
     Some(format!("it does not exist, and the client cannot create {resource} {place}"))
 }
 

@@ -115,16 +115,13 @@ impl OptionalRepository {
         }
         let mut loaded = self.repository.load()?;
         loaded.widen();
-        if let Some((problem, next)) = loaded.assumption(None) {
-            bail!("{problem}: {next}");
-        }
         let mut diagnostics = Diagnostics::default();
         let library = loaded.library(&mut diagnostics, folder)?;
         let mut cache = definition::Cache::default();
         let definitions = definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut cache);
         loaded.complete()?;
-        if diagnostics.has_errors() {
-            bail!(super::errors_of(diagnostics));
+        if let Some(why) = super::refusal(&loaded, self.repository.is_input(), diagnostics) {
+            bail!(why);
         }
         let kinds = definitions.good.keys().filter_map(|(kind, key)| match kind {
             definition::Kind::Setup(kind) => Some((*kind, key.clone())),

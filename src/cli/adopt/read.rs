@@ -340,7 +340,7 @@ fn add<T: DeserializeOwned>(
 }
 
 /// Checks that the namespaces exist. Fails if one does not; a user who may not read it learns nothing.
-pub(super) async fn check_namespaces(cluster: &Cluster, namespaces: &[String]) -> anyhow::Result<()> {
+pub(in crate::cli) async fn check_namespaces(cluster: &Cluster, namespaces: &[String]) -> anyhow::Result<()> {
     let kind = Kind::built_in(&Gvk::new("", "v1", "Namespace")).context("Namespace is a built-in kind")?;
     for namespace in namespaces {
         match cluster.get_metadata(&kind, &Key::new("", namespace)).await {
@@ -362,7 +362,7 @@ pub(super) async fn check_namespaces(cluster: &Cluster, namespaces: &[String]) -
 const NEEDED: [&str; 5] = ["Kyma", "Manifest", "ModuleReleaseMeta", "ModuleTemplate", "Watcher"];
 
 /// Those of them that the control plane does not serve.
-pub(super) async fn missing(cluster: &Cluster) -> anyhow::Result<Vec<&'static str>> {
+pub(in crate::cli) async fn missing(cluster: &Cluster) -> anyhow::Result<Vec<&'static str>> {
     let mut missing = Vec::new();
     for name in NEEDED {
         let kind = cluster.kind(&Gvk::new(KYMA_GROUP, KYMA_VERSION, name)).await;

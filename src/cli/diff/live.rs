@@ -46,6 +46,7 @@ use tidegate_diff::{
 
 use crate::{
     cli::{
+        self,
         control_plane::{self, ControlPlaneFailure},
         modules::Modules,
         progress::Progress,
@@ -184,6 +185,15 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
         Ok(world) => world,
         Err(error) => return unreachable(subject, &shared, error, is_text),
     };
+    // Only now: a control plane that does not answer is said above. Without its kinds, a landscape looks empty.
+    let missing = cli::adopt::missing(&kcp).await?;
+    if !missing.is_empty() {
+        return Ok(unread(subject, &shared, &control_plane::not_served(&missing)));
+    }
+    // The daemon creates namespaces that definitions name, but not those of a landscape that has nothing yet.
+    if world.objects.is_empty() && world.sources.is_empty() {
+        cli::adopt::check_namespaces(&kcp, namespaces).await?;
+    }
     let assumed = super::source_assumed(&given.loaded, None);
     let (mut inputs, components, mut diagnostics) =
         read(given.loaded, given.library, given.diagnostics, &given.modules, &world)?;
@@ -321,10 +331,15 @@ fn unreachable(subject: Subject, shared: &Shared, error: Error, is_text: bool) -
         Some(failure) => failure.to_string(),
         None => error.to_string(),
     };
-    let unreached = Unreached { target: "kcp".to_owned(), message: shared.scrub(&message) };
+    Ok(unread(subject, shared, &message))
+}
+
+/// The report that contains only why the control plane cannot be compared.
+fn unread(subject: Subject, shared: &Shared, why: &str) -> Compared {
+    let unreached = Unreached { target: "kcp".to_owned(), message: shared.scrub(why) };
     let report = Report { subject, unreached: vec![unreached], ..Report::default() };
     let draft = Draft::new(report, shared.met(), true);
-    Ok(Compared { draft, labels: Labels::default(), kinds: None })
+    Compared { draft, labels: Labels::default(), kinds: None }
 }
 
 /// Reads the definitions, which may refer to objects in the control plane.

@@ -14,15 +14,16 @@ use kube::Client;
 use serde_json::{Value, json};
 use tidegate_core::{
     api::{
-        Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher,
+        Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher,
         names::{KCP_NAMESPACE, label},
         setup,
     },
     definition::Kind,
     export::{self, File, Refused},
-    intake,
+    intake, landscape,
     name::Key,
     object::Object,
+    plan::InstallSource,
     words::{counted, few},
     yaml,
 };
@@ -46,6 +47,10 @@ struct Landscape {
     templates_from_git: BTreeSet<Key>,
     /// The resources of kcp landscapes, which are not exported.
     of_kcp: Vec<String>,
+    /// The kinds of kcp landscapes that must not be listed, each with its namespace.
+    unknown: Vec<String>,
+    /// The GitSources from whose repositories runtimes have the objects of ModuleTemplates.
+    installed_from_git: BTreeMap<Key, BTreeSet<String>>,
 }
 
 /// A module whose objects are in the repository of a GitSource, which is where its definitions are as well.
@@ -116,7 +121,14 @@ pub(super) async fn run(client: &Client, namespaces: &[String], folder: &Path) -
             few(&landscape.of_kcp)
         );
     }
-    Ok(if landscape.from_git.is_empty() && landscape.of_kcp.is_empty() { Exit::Ok } else { Exit::Incomplete })
+    if !landscape.unknown.is_empty() {
+        tell!(
+            "not known: whether there are resources of kcp landscapes, which are not exported: cannot list {}; use an \
+             account that may, because a daemon with --kcp-landscapes prunes those that a GitSource owns and git lacks",
+            landscape.unknown.join(", ")
+        );
+    }
+    Ok(if landscape.is_whole() { Exit::Ok } else { Exit::Incomplete })
 }
 
 /// The command that checks the result, in the same namespaces.
@@ -141,6 +153,9 @@ async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Landscap
     let mut landscape = Landscape::default();
     let mut lacks = Lacks::default();
     for namespace in namespaces {
+        // What cannot be read, or is not served, names no module.
+        let note = |manifest: Manifest| landscape.note(&manifest);
+        control_plane::each(client, namespace, &mut Lacks::default(), note).await?;
         // Files of one namespace need no folder for it.
         let folder = if namespaces.len() > 1 { format!("{namespace}/") } else { String::new() };
         for kind in export::KINDS {
@@ -161,7 +176,10 @@ async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Landscap
             }
         }
         for kind in setup::Kind::ALL {
-            let found = control_plane::setup(client, kind, namespace).await?;
+            let Some(found) = control_plane::setup(client, kind, namespace).await? else {
+                landscape.unknown.push(format!("{} in namespace {namespace}", kind.plural()));
+                continue;
+            };
             let names = found.into_iter().filter_map(|object| object.metadata.name);
             landscape.of_kcp.extend(names.map(|name| format!("{} {namespace}/{name}", kind.as_str())));
         }
@@ -174,7 +192,22 @@ async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Landscap
 impl Landscape {
     /// Whether there is nothing to export, and nothing that is left out.
     fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.left_out.is_empty() && self.from_git.is_empty() && self.of_kcp.is_empty()
+        self.files.is_empty() && self.left_out.is_empty() && self.is_whole()
+    }
+
+    /// Whether git has all that is not exported.
+    fn is_whole(&self) -> bool {
+        self.from_git.is_empty() && self.of_kcp.is_empty() && self.unknown.is_empty()
+    }
+
+    /// Notes where a runtime has the objects of a module from, if it is git.
+    fn note(&mut self, manifest: &Manifest) {
+        let source = InstallSource::try_from(&manifest.spec.install.source);
+        let Ok(InstallSource::Git { source, .. }) = source else { return };
+        let module = landscape::label(&manifest.metadata, label::MODULE_NAME).unwrap_or_default();
+        let version = manifest.spec.version.as_deref().unwrap_or_default();
+        let template = Key::new(landscape::key(&manifest.metadata).namespace(), &format!("{module}-{version}"));
+        self.installed_from_git.entry(template).or_default().insert(source.to_string());
     }
 
     /// Adds an object, or why it is left out. Fails if another object has its path.
@@ -186,6 +219,10 @@ impl Landscape {
             Ok(_) if kind == Kind::ModuleReleaseMeta && self.offers_from_git(&object) => {
                 self.add_from_git(&id.name, &what, &object);
             }
+            // `adopt release` has removed its path.
+            Ok(_) if kind == Kind::ModuleTemplate && self.is_installed_from_git(&object) => {
+                self.add_template_from_git(&what, &object);
+            }
             Ok(File { path, definition }) => {
                 if self.files.insert(format!("{folder}{path}"), definition).is_some() {
                     bail!("two objects would be in {folder}{path}, one of them is {what}");
@@ -193,18 +230,32 @@ impl Landscape {
                 *self.counts.entry(kind).or_default() += 1;
             }
             Err(Refused::Terminating) => self.left_out.push(format!("{what} is left out: {}", Refused::Terminating)),
-            Err(Refused::FromGit) => {
-                self.templates_from_git.insert(Key::new(&id.namespace, &id.name));
-                let module = object.value()["spec"]["moduleName"].as_str().filter(|module| !module.is_empty());
-                self.add_from_git(module.unwrap_or(&id.name), &what, &object);
-            }
+            Err(Refused::FromGit) => self.add_template_from_git(&what, &object),
         }
         Ok(())
     }
 
+    /// Whether runtimes have the objects of a ModuleTemplate from git that no GitSource owns.
+    fn is_installed_from_git(&self, template: &Object) -> bool {
+        let id = template.id();
+        template.label(label::SOURCE).is_none()
+            && self.installed_from_git.contains_key(&Key::new(&id.namespace, &id.name))
+    }
+
+    fn add_template_from_git(&mut self, what: &str, template: &Object) {
+        let id = template.id();
+        let key = Key::new(&id.namespace, &id.name);
+        let module = template.value()["spec"]["moduleName"].as_str().filter(|module| !module.is_empty());
+        self.add_from_git(module.unwrap_or(&id.name), what, template);
+        self.templates_from_git.insert(key);
+    }
+
     fn add_from_git(&mut self, module: &str, what: &str, object: &Object) {
-        let from_git = self.from_git.entry(Key::new(&object.id().namespace, module)).or_default();
+        let id = object.id();
+        let installed = self.installed_from_git.get(&Key::new(&id.namespace, &id.name)).cloned();
+        let from_git = self.from_git.entry(Key::new(&id.namespace, module)).or_default();
         from_git.definitions.insert(what.to_owned());
+        from_git.sources.extend(installed.unwrap_or_default());
         from_git.sources.extend(object.label(label::SOURCE).map(|source| source.replacen('.', "/", 1)));
     }
 
@@ -326,6 +377,47 @@ mod tests {
         };
         assert_eq!(of(&["kcp-system"]), "tidegate validate landscape");
         assert_eq!(of(&["a", "b"]), "tidegate validate landscape -n a -n b");
+    }
+
+    #[test]
+    fn a_template_that_lost_its_path_is_not_exported_if_runtimes_have_its_objects_from_git() {
+        let object = |kind: &str, name: &str, labels: Value, spec: Value| {
+            json!({
+                "apiVersion": "operator.kyma-project.io/v1beta2", "kind": kind, "spec": spec,
+                "metadata": {"name": name, "namespace": "kcp-system", "labels": labels},
+            })
+        };
+        let source = json!({"type": "git", "source": "kcp-system/apps", "path": "m", "tree": "a".repeat(40)});
+        let install = json!({"name": "raw-manifest", "source": source});
+        let spec = json!({"remote": true, "version": "1.0.0", "install": install});
+        let manifest = object("Manifest", "one-cache", json!({label::MODULE_NAME: "cache"}), spec);
+        let mut landscape = Landscape::default();
+        landscape.note(&serde_json::from_value(manifest).unwrap());
+        let template = |version: &str, labels: Value| {
+            let spec = json!({"moduleName": "cache", "version": version, "descriptor": {}});
+            object("ModuleTemplate", &format!("cache-{version}"), labels, spec)
+        };
+        let mut add = |kind: Kind, object: Value| landscape.add(kind, "", object).unwrap();
+        add(Kind::ModuleTemplate, template("1.0.0", json!({})));
+        add(Kind::ModuleTemplate, template("1.1.0", json!({})));
+        let channels = json!([{"channel": "regular", "version": "1.0.0"}]);
+        let spec = json!({"moduleName": "cache", "channels": channels});
+        add(Kind::ModuleReleaseMeta, object("ModuleReleaseMeta", "cache", json!({}), spec));
+        assert_eq!(landscape.files.keys().collect::<Vec<_>>(), ["modules/cache/1.1.0.yaml"]);
+        let said: Vec<String> = landscape.from_git.iter().map(|(module, one)| one.sentence(module)).collect();
+        assert_eq!(
+            said,
+            [
+                "module kcp-system/cache (ModuleReleaseMeta kcp-system/cache, ModuleTemplate kcp-system/cache-1.0.0): its \
+              objects are in the repository of GitSource kcp-system/apps, which stays their source of truth; copy its \
+              folder from there"
+            ]
+        );
+
+        // Its owner says that its objects are in a registry.
+        let mut owned = Landscape { installed_from_git: landscape.installed_from_git, ..Landscape::default() };
+        owned.add(Kind::ModuleTemplate, "", template("1.0.0", json!({label::SOURCE: "kcp-system.apps"}))).unwrap();
+        assert!(owned.from_git.is_empty() && owned.files.len() == 1);
     }
 
     #[test]

@@ -86,6 +86,13 @@ fn namespace(name: &str) -> Value {
 
 /// A control plane without any kind of Lifecycle Manager, and a repository with one Kyma.
 async fn place() -> (EmptyControlPlane, kube::Client) {
+    let (place, client) = bare().await;
+    harness::apply(&client, &namespace("kcp-system")).await;
+    (place, client)
+}
+
+/// The same without the namespace.
+async fn bare() -> (EmptyControlPlane, kube::Client) {
     let server = kube_sim::Server::new(&kube_sim::Options::default());
     let served = server.listen("kcp").await.expect("a port");
     let folder = harness::folder();
@@ -95,9 +102,7 @@ async fn place() -> (EmptyControlPlane, kube::Client) {
         "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape, namespace: kcp-system}\n";
     place.write(".tidegate/source.yaml", source);
     place.write("kymas/one.yaml", &kyma("one", "kcp-system").to_string());
-    let client = server.client();
-    harness::apply(&client, &namespace("kcp-system")).await;
-    (place, client)
+    (place, server.client())
 }
 
 fn commit(path: &Path) -> Repository {
@@ -139,6 +144,89 @@ async fn without_all_kinds_no_command_is_ready_and_an_observer_ends() {
     check("Kyma", "Kyma").await;
     let (text, _, code) = place.plan(&[]).await;
     assert!(code == 1 && text.contains("blocks  the control plane does not serve Kyma: "), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_control_plane_lacks_is_said_by_commands_that_take_nothing_over() {
+    let (place, client) = bare().await;
+    let into = place.folder.path().join("export").display().to_string();
+    let landscape: &[&str] = &["export", "--landscape", "-"];
+    let as_git: &[&str] = &["export", "--as-git", &into];
+    for command in [landscape, as_git] {
+        let (text, errors, code) = place.run(command).await;
+        let expected = "error: the control plane has no namespace kcp-system: select another with -n\n";
+        assert_eq!((text.as_str(), errors.as_str(), code), ("", expected, 2), "{command:?}");
+    }
+    let path = place.repository().display().to_string();
+    let served = async |expected: &str| {
+        for format in ["text", "json"] {
+            let (text, errors, code) = place.run(&["diff", &path, "--live", "-o", format]).await;
+            assert!(code == 5 && text.contains(expected), "{format}: {code} {text}{errors}");
+        }
+    };
+    let all = "the control plane does not serve Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher: check the \
+               kubeconfig; if it is the right one, apply what `tidegate crds` prints";
+    served(all).await;
+
+    harness::apply(&client, &namespace("kcp-system")).await;
+    served(all).await;
+    let advice = "check the kubeconfig; if it is the right one, apply what `tidegate crds` prints";
+    for (command, kinds, expected) in
+        [(landscape, "gitsources, kymas, modulereleasemetas, moduletemplates", 5), (as_git, "kymas", 5)]
+    {
+        let (text, errors, code) = place.run(command).await;
+        assert_eq!((text.as_str(), code), ("", expected), "{command:?}: {errors}");
+        assert_eq!(errors, format!("error: the control plane does not serve {kinds}: {advice}\n"), "{command:?}");
+    }
+    assert!(!Path::new(&into).exists());
+    let commands: [(&[&str], &str); 4] = [
+        (&["resume", "rollout/x"], "ModuleReleaseMeta"),
+        (&["reconcile", "kyma/dev"], "Kyma"),
+        (&["suspend", "gitsource/x"], "GitSource"),
+        (&["suspend", "x"], "GitSource, Kyma, Manifest, Watcher"),
+    ];
+    for (command, kinds) in commands {
+        let (text, errors, code) = place.run(command).await;
+        assert_eq!((text.as_str(), code), ("", 2), "{command:?}: {errors}");
+        assert_eq!(errors, format!("error: the control plane does not serve {kinds}: {advice}\n"), "{command:?}");
+    }
+    harness::install_crds(&client, &crds(|kind| kind != "Kyma")).await;
+    served("the control plane does not serve Kyma: check the kubeconfig; ").await;
+    let (_, errors, code) = place.run(&["reconcile", "x"]).await;
+    let expected = "error: no GitSource, Kyma, Manifest or Watcher `x` in namespace kcp-system: select another namespace \
+                    with -n\n";
+    assert_eq!((errors.as_str(), code), (expected, 2));
+
+    // With all kinds and without the namespace, a landscape would look empty.
+    let (place, client) = bare().await;
+    harness::install_crds(&client, &crds(|_| true)).await;
+    let path = place.repository().display().to_string();
+    let (text, errors, code) = place.run(&["diff", &path, "--live"]).await;
+    assert_eq!((text.as_str(), code), ("", 2), "{errors}");
+    assert!(
+        errors.ends_with("error: the control plane has no namespace kcp-system: select another with -n\n"),
+        "{errors}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_of_files_come_before_the_name_of_the_source() {
+    let (place, _client) = place().await;
+    fs::remove_dir_all(place.repository().join(".tidegate")).expect("a folder");
+    let unnamed = "no file names the GitSource: name it in `.tidegate/source.yaml`, or pass `--source-file`\n";
+    let (text, errors, code) = place.plan(&[]).await;
+    assert_eq!((text.as_str(), errors.as_str(), code), ("", format!("error: {unnamed}").as_str(), 2));
+    place.write("kymas/broken.yaml", "kind: [\n");
+    let (text, errors, code) = place.plan(&[]).await;
+    assert!(errors.starts_with("error: the repository has 1 error:\n  kymas/broken.yaml:"), "{errors}");
+    assert!(errors.ends_with(&format!("\n  {unnamed}")), "{errors}");
+    assert_eq!((text.as_str(), code), ("", 2));
+    // Standard input is empty.
+    let (text, errors, code) = place.run(&["adopt", "plan", "-"]).await;
+    let empty = "error: no definitions found: standard input is empty: check the command that writes it\n";
+    assert_eq!((text.as_str(), errors.as_str(), code), ("", empty, 2));
+    let (_, errors, code) = place.run(&["adopt", "plan", "--context", "nope"]).await;
+    assert!(code == 2 && errors.ends_with(": nope: select another context with --context\n"), "{errors}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,7 +13,7 @@ use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
 use tidegate_testbed::{Extent, Record};
 
-use super::{FORMER, adopt, merge, restarted, retire, run};
+use super::{FORMER, adopt, restarted, retire, run};
 use crate::{
     harness,
     stage::{self, Stage, States, read, scenarios},
@@ -31,8 +31,6 @@ const MODULES: [&str; 5] = ["alpha", "bravo", "carol", "delta", "foxtrot"];
 const OBJECTS: usize = 25;
 /// Versions of the first module, with the text of one of its objects.
 const VERSIONS: [(&str, &str); 3] = [("1.0.0", "one"), ("1.1.0", "two"), ("1.2.0", "three")];
-/// What Tidegate notes of a module in git, and Lifecycle Manager does not know.
-const PATH: &str = "tidegate.dev/module-path";
 /// The manager of the objects of modules.
 const APPLIER: &str = "declarative.kyma-project.io/applier";
 /// The kinds of all objects, with their namespaces in a runtime and in the control plane.
@@ -218,18 +216,13 @@ async fn after_a_new_start(stage: &Stage) -> Vec<String> {
 }
 
 /// Ends the daemon, and leaves the landscape as Lifecycle Manager's managers would have written it, with a GitSource
-/// that is to take it over. Only its modules are from git, which Lifecycle Manager does not know.
+/// that is to take it over. Its modules are from git, which Lifecycle Manager does not know, so their definitions have
+/// lost the annotation that names their path.
 async fn given_back(stage: &Stage) {
-    let kind = [("operator.kyma-project.io/v1beta2", "ModuleTemplate", "kcp-system")];
-    let templates = super::objects(&stage.kcp, &kind).await;
     let mut source = read(&stage.kcp, "GitSource", "kcp-system", "landscape").await.expect("it is there");
     retire(stage).await;
     let (text, code) = run(stage, &["adopt", "release", "--yes"]).await;
     assert_eq!(code, 0, "{text}");
-    for template in &templates {
-        let path = json!({PATH: template["metadata"]["annotations"][PATH]});
-        merge(&stage.kcp, template, json!({"metadata": {"annotations": path}})).await;
-    }
     source["metadata"] = json!({"name": "landscape", "namespace": "kcp-system"});
     source.as_object_mut().expect("an object").remove("status");
     let sources = harness::api_of(&stage.kcp, &source).await.expect("a kind that is served");

@@ -106,6 +106,11 @@ fn of_a_secret_only_reason_and_fields_and_a_missing_permission_are_said() {
     let error = read("Secret", 403, &status("secrets \"b\" is forbidden: ", "Forbidden", &json!({})));
     let expected = "Secret a/b is forbidden: it does not exist, and the client cannot create secrets in namespace a";
     assert_eq!(error.to_string(), expected);
+    let text = "certificates.cert-manager.io \"b\" is forbidden: ";
+    let error = read("Certificate", 403, &status(text, "Forbidden", &json!({})));
+    let expected = "Certificate a/b is forbidden: it does not exist, and the client cannot create certificates in API \
+                    group cert-manager.io in namespace a";
+    assert_eq!(error.to_string(), expected);
     let error = read("Secret", 403, &status("secrets \"b\" is forbidden: s3cret", "Forbidden", &json!({})));
     assert_eq!(error.to_string(), "Secret a/b is forbidden: Forbidden");
 }

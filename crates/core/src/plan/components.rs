@@ -10,6 +10,7 @@ use crate::{
     component::{BlobDigest, Component, Layer, Module, Source},
     content::ContentId,
     landscape,
+    plan::InstallSource,
 };
 
 /// What is known of components, as one runtime sees it. Cheap to clone.
@@ -18,6 +19,8 @@ pub struct Components {
     known: Arc<BTreeMap<Component, Answer>>,
     /// What the Manifests of the runtime record. It goes before `known`.
     recorded: BTreeMap<Component, Answer>,
+    /// The sources of its Manifests whose objects are in git.
+    in_git: BTreeMap<Component, InstallSource>,
     otherwise: Answer,
 }
 
@@ -63,7 +66,7 @@ pub struct ComponentRecord {
 impl Components {
     /// What is known of some components, and the answer for all others.
     pub fn new(known: Arc<BTreeMap<Component, Answer>>, otherwise: Answer) -> Components {
-        Components { known, recorded: BTreeMap::new(), otherwise }
+        Components { known, recorded: BTreeMap::new(), in_git: BTreeMap::new(), otherwise }
     }
 
     /// The same, as a runtime with these Manifests sees it.
@@ -78,12 +81,21 @@ impl Components {
         is_renewed: &dyn Fn(&Component) -> bool,
     ) -> Components {
         let installed = manifests.into_iter().filter(|manifest| manifest.metadata.deletion_timestamp.is_none());
-        let recorded = installed.filter_map(|manifest| {
-            let (component, recorded) = recorded(manifest)?;
-            let answer = self.seen_with(&component, recorded, is_renewed(&component));
-            Some((component, answer))
-        });
-        Components { recorded: recorded.collect(), ..self.clone() }
+        let mut seen = Components { recorded: BTreeMap::new(), in_git: BTreeMap::new(), ..self.clone() };
+        for manifest in installed {
+            if let Some((component, recorded)) = recorded(manifest) {
+                let answer = self.seen_with(&component, recorded, is_renewed(&component));
+                seen.recorded.insert(component, answer);
+            } else if let Some((component, source)) = recorded_in_git(manifest) {
+                seen.in_git.insert(component, source);
+            }
+        }
+        seen
+    }
+
+    /// Where in git the runtime has the objects of a component from, if it has them from there.
+    pub(super) fn installed_from_git(&self, component: &Component) -> Option<&InstallSource> {
+        self.in_git.get(component)
     }
 
     fn seen_with(&self, component: &Component, recorded: Published, is_renewed: bool) -> Answer {
@@ -137,9 +149,7 @@ pub fn recorded(manifest: &Manifest) -> Option<(Component, Published)> {
     // Most Manifests of a landscape may have their objects in git.
     let source = Source::try_from(&manifest.spec.install.source).ok()?;
     let text = |name: &str| landscape::annotation(&manifest.metadata, name);
-    let component =
-        Component::new(text(annotation::OCM_COMPONENT_NAME)?, manifest.spec.version.as_deref().unwrap_or_default());
-    let component = component.ok()?;
+    let component = component(manifest)?;
     if source.name != component.name {
         return None;
     }
@@ -156,6 +166,20 @@ pub fn recorded(manifest: &Manifest) -> Option<(Component, Published)> {
         },
     };
     Some((component, published))
+}
+
+/// The component of a Manifest whose objects are in git, and where they are.
+fn recorded_in_git(manifest: &Manifest) -> Option<(Component, InstallSource)> {
+    match InstallSource::try_from(&manifest.spec.install.source).ok()? {
+        source @ InstallSource::Git { .. } => Some((component(manifest)?, source)),
+        InstallSource::Oci(_) => None,
+    }
+}
+
+/// The component that a Manifest names.
+fn component(manifest: &Manifest) -> Option<Component> {
+    let name = landscape::annotation(&manifest.metadata, annotation::OCM_COMPONENT_NAME)?;
+    Component::new(name, manifest.spec.version.as_deref().unwrap_or_default()).ok()
 }
 
 #[cfg(test)]

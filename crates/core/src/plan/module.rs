@@ -344,8 +344,20 @@ fn origin(components: &Components, component: &str, found: &ModuleDefinitions<'_
             localized_images: Vec::new(),
             record: ComponentRecord::default(),
         }),
-        None => published(components, component, found.version),
+        None => published(components, component, found.version)
+            .or_else(|refusal| installed_from_git(components, component, found).ok_or(refusal)),
     }
+}
+
+/// The objects in git that a runtime has, of a ModuleTemplate that no GitSource owns and whose component is not found:
+/// `tidegate adopt release` has removed the annotation with their path. What is installed stays.
+fn installed_from_git(components: &Components, component: &str, found: &ModuleDefinitions<'_>) -> Option<Origin> {
+    if landscape::label(&found.template.metadata, names::label::SOURCE).is_some() {
+        return None;
+    }
+    let component = Component::new(component, found.version).ok()?;
+    let source = components.installed_from_git(&component)?.clone();
+    Some(Origin { source, localized_images: Vec::new(), record: ComponentRecord::default() })
 }
 
 /// The objects of a component in a registry.

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    api::{ModuleReleaseMeta, ModuleTemplate},
+    api::{Manifest, ModuleReleaseMeta, ModuleTemplate},
     component::LayerKind,
 };
 
@@ -467,6 +467,53 @@ fn a_found_component_is_what_the_manifest_says() {
     assert_eq!(installation.source.to_value(), expected);
     assert_eq!(installation.localized_images, published.module.localized_images);
     assert_eq!(installation.record, published.record);
+}
+
+#[test]
+fn a_runtime_keeps_objects_from_git_whose_template_lost_its_path_and_its_owner() {
+    let in_git = InstallSource::Git {
+        source: Key::new("kcp-system", "landscape"),
+        path: "modules/cache/1.2.0".to_owned(),
+        tree: TREE.parse().unwrap(),
+    };
+    let manifest = |version: &str| -> Manifest {
+        serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest",
+            "metadata": {
+                "namespace": "kcp-system", "name": "one-cache-1",
+                "annotations": {"operator.kyma-project.io/ocm-component-name": "kyma-project.io/module/cache"},
+            },
+            "spec": {
+                "remote": true, "version": version,
+                "install": {"name": "raw-manifest", "source": in_git.to_value()},
+            },
+        }))
+        .unwrap()
+    };
+    let mut given_back = landscape();
+    add_template(&mut given_back, "cache", "1.2.0", json!({"metadata": {"annotations": null, "labels": null}}));
+    let failed = || Answer::Failed("no".to_owned());
+    let found = Answer::Found(components::tests::published(1));
+    let refused = "Error ComponentFailed keep: error finding ComponentDescriptor: no";
+    let kept = in_git.to_value();
+    for (what, landscape, answer, version, expected) in [
+        ("no registry", &given_back, failed(), "1.2.0", Ok(&kept)),
+        ("a registry that has not answered", &given_back, Answer::Pending, "1.2.0", Ok(&kept)),
+        ("another version", &given_back, failed(), "1.1.0", Err(refused)),
+        ("the owner says that it is in a registry", &landscape_in_registry(), failed(), "1.2.0", Err(refused)),
+    ] {
+        let seen = components(answer).seen_by([&manifest(version)], &|_| false);
+        let plan = plan_with(landscape, &seen, &kyma(json!({})));
+        match (&plan.modules[0].outcome, expected) {
+            (ModuleOutcome::Install(one), Ok(kept)) => assert_eq!(one.source.to_value(), *kept, "{what}"),
+            (outcome, expected) => assert_eq!(Err(&*line(outcome)), expected, "{what}"),
+        }
+    }
+    // It was pushed to a registry.
+    let seen = components(found).seen_by([&manifest("1.2.0")], &|_| false);
+    let plan = plan_with(&given_back, &seen, &kyma(json!({})));
+    let ModuleOutcome::Install(installation) = &plan.modules[0].outcome else { panic!("{plan:?}") };
+    assert_eq!(installation.source.to_value()["type"], "oci-dir");
 }
 
 #[test]
