@@ -849,7 +849,8 @@ mod tests {
         for (error, expected) in [
             (
                 KubeconfigError::LoadContext("nope".to_owned()),
-                "cannot use the kubeconfig: failed to load current context: nope: select another context with --context",
+                "cannot use the kubeconfig: failed to load current context: nope: select another context with \
+                 --context",
             ),
             (
                 KubeconfigError::CurrentContextNotSet,
