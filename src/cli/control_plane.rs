@@ -451,6 +451,16 @@ where
     }))
 }
 
+/// Whether the control plane serves a kind; also true if that cannot be found out.
+pub(super) async fn is_served<K>(client: &Client, namespace: &str) -> bool
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    // A namespace that does not exist has empty lists.
+    let listed = untyped::<K>(client, namespace).list_metadata(&ListParams::default().limit(1)).await;
+    !matches!(listed, Err(kube::Error::Api(status)) if status.code == 404)
+}
+
 /// What a command that is no daemon says of kinds that the control plane does not serve.
 pub(super) fn not_served(kinds: &[&str]) -> String {
     format!(
@@ -505,18 +515,13 @@ impl Kind {
         }
     }
 
-    /// Whether the control plane serves it; also true if that cannot be found out.
     async fn is_served(self, client: &Client, namespace: &str) -> bool {
-        let resource = match self {
-            Kind::GitSource => ApiResource::erase::<GitSource>(&()),
-            Kind::Kyma => ApiResource::erase::<Kyma>(&()),
-            Kind::Manifest => ApiResource::erase::<Manifest>(&()),
-            Kind::Watcher => ApiResource::erase::<Watcher>(&()),
-        };
-        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-        // A namespace that does not exist has empty lists.
-        let listed = api.list_metadata(&ListParams::default().limit(1)).await;
-        !matches!(listed, Err(kube::Error::Api(status)) if status.code == 404)
+        match self {
+            Kind::GitSource => is_served::<GitSource>(client, namespace).await,
+            Kind::Kyma => is_served::<Kyma>(client, namespace).await,
+            Kind::Manifest => is_served::<Manifest>(client, namespace).await,
+            Kind::Watcher => is_served::<Watcher>(client, namespace).await,
+        }
     }
 
     fn parse(text: &str) -> Option<Kind> {
@@ -819,7 +824,8 @@ mod tests {
         for (error, expected) in [
             (
                 KubeconfigError::LoadContext("nope".to_owned()),
-                "cannot use the kubeconfig: failed to load current context: nope: select another context with --context",
+                "cannot use the kubeconfig: failed to load current context: nope: select another context with \
+                 --context",
             ),
             (
                 KubeconfigError::CurrentContextNotSet,

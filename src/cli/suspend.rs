@@ -184,13 +184,16 @@ const NOT_SUSPENDED: &str = "not suspended; nothing changed";
 async fn rollout(client: &Client, namespace: &str, module: &str, step: &Step) -> anyhow::Result<Exit> {
     let releases: Api<ModuleReleaseMeta> = Api::namespaced(client.clone(), namespace);
     let release = match releases.get_opt(module).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => {
+        // A kind that the API server does not serve has no objects.
+        Err(kube::Error::Api(status)) if status.code == 404 => None,
+        release => release
+            .map_err(control_plane::sentence)
+            .with_context(|| format!("cannot read ModuleReleaseMeta {namespace}/{module}"))?,
+    };
+    let Some(release) = release else {
+        if !control_plane::is_served::<ModuleReleaseMeta>(client, namespace).await {
             anyhow::bail!(control_plane::not_served(&["ModuleReleaseMeta"]));
         }
-        release => release.map_err(control_plane::sentence),
-    };
-    let release = release.with_context(|| format!("cannot read ModuleReleaseMeta {namespace}/{module}"))?;
-    let Some(release) = release else {
         anyhow::bail!("no ModuleReleaseMeta `{module}` in namespace {namespace}: select another namespace with -n");
     };
     if let (Step::Resume, Some(file)) = (step, landscape::suspended_by_git(&release.metadata, Switch::Pause)) {

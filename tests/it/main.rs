@@ -10,6 +10,7 @@ mod confine;
 mod conformance;
 mod daemon;
 mod demo;
+mod denied;
 mod deploy;
 mod diagnostics;
 mod diff;

@@ -785,7 +785,7 @@ async fn single_passes_name_the_right_that_they_lack(stage: &Stage, access: &Kub
     });
     world::delete(&stage.kcp, &lease).await;
     let (text, code) = single_pass(access, &["--lease-retry-period=200ms"]).await;
-    let right = "cannot patch kymas/status.operator.kyma-project.io in namespace kcp-system";
+    let right = "cannot patch kymas/status in API group operator.kyma-project.io in namespace kcp-system";
     assert!(code == 5 && names(&text, "not done: user ", right), "{code} {text}");
     assert!(names(&text, "not done: runtime kcp-system/three: ", "has not been reconciled yet"), "{text}");
     let cache = read(&stage.kcp, "ModuleReleaseMeta", "kcp-system", "cache").await.expect("it is there");

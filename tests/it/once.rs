@@ -178,7 +178,7 @@ async fn a_single_pass_ends_without_what_only_fails_again_and_names_it_once_besi
         },
     });
     harness::apply(&stage.kcp, &watcher).await;
-    let right = "cannot patch kymas/status.operator.kyma-project.io in namespace kcp-system";
+    let right = "cannot patch kymas/status in API group operator.kyma-project.io in namespace kcp-system";
     // The right is missing or not, and the time is enough or not.
     for (denied, seconds, is_over) in [(true, 8, true), (true, 300, false), (false, 300, false)] {
         stage.landscape.kcp.deny(denied.then_some("kymas/status"));

@@ -186,9 +186,10 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
         Err(error) => return unreachable(subject, &shared, error, is_text),
     };
     // Only now: a control plane that does not answer is said above. Without its kinds, a landscape looks empty.
-    let missing = cli::adopt::missing(&kcp).await?;
-    if !missing.is_empty() {
-        return Ok(unread(subject, &shared, &control_plane::not_served(&missing)));
+    match cli::adopt::missing(&kcp).await {
+        Ok(missing) if missing.is_empty() => {}
+        Ok(missing) => return Ok(unread(subject, &shared, &control_plane::not_served(&missing))),
+        Err(error) => return Ok(unread(subject, &shared, &control_plane::conclude(&error).0)),
     }
     // The daemon creates namespaces that definitions name, but not those of a landscape that has nothing yet.
     if world.objects.is_empty() && world.sources.is_empty() {

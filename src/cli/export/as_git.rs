@@ -407,11 +407,9 @@ mod tests {
         let said: Vec<String> = landscape.from_git.iter().map(|(module, one)| one.sentence(module)).collect();
         assert_eq!(
             said,
-            [
-                "module kcp-system/cache (ModuleReleaseMeta kcp-system/cache, ModuleTemplate kcp-system/cache-1.0.0): its \
-              objects are in the repository of GitSource kcp-system/apps, which stays their source of truth; copy its \
-              folder from there"
-            ]
+            ["module kcp-system/cache (ModuleReleaseMeta kcp-system/cache, ModuleTemplate \
+                 kcp-system/cache-1.0.0): its objects are in the repository of GitSource kcp-system/apps, which stays \
+                 their source of truth; copy its folder from there"]
         );
 
         // Its owner says that its objects are in a registry.

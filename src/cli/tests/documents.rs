@@ -306,6 +306,9 @@ fn page() -> String {
          | 3 | definitions or templates are invalid |\n\
          | 4 | a policy is violated |\n\
          | 5 | work is left, or a cluster cannot be reached or rejects the credentials |\n\n\
+         A missing right is named as the API server names it. The code is 5 for commands whose result would\n\
+         lack a part: `export`, `diff --live` in every format, and `run --once`. `adopt`, `reconcile`,\n\
+         `resume`, `status` and `suspend` end with 2 if they may not read, because they cannot do their work.\n\n\
          Every command that asks the control plane ends with 5 and one sentence if it cannot be reached\n\
          within `--request-timeout`: `error: the control plane at kcp.example.com:6443 cannot be reached: it\n\
          does not answer in time`. The same holds if it rejects the credentials. With a format for programs,\n\

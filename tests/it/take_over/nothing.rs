@@ -193,8 +193,8 @@ async fn what_a_control_plane_lacks_is_said_by_commands_that_take_nothing_over()
     harness::install_crds(&client, &crds(|kind| kind != "Kyma")).await;
     served("the control plane does not serve Kyma: check the kubeconfig; ").await;
     let (_, errors, code) = place.run(&["reconcile", "x"]).await;
-    let expected = "error: no GitSource, Kyma, Manifest or Watcher `x` in namespace kcp-system: select another namespace \
-                    with -n\n";
+    let expected = "error: no GitSource, Kyma, Manifest or Watcher `x` in namespace kcp-system: select another \
+                    namespace with -n\n";
     assert_eq!((errors.as_str(), code), (expected, 2));
 
     // With all kinds and without the namespace, a landscape would look empty.

@@ -79,11 +79,9 @@ fn that_the_runtime_decides_on_modules_is_no_difference() {
     let id = (Kind::Kyma, Key::new("kcp-system", "a"));
     assert_eq!(
         lines(&definitions(&[(id, standing(&says("git")))], &BTreeMap::new())),
-        [
-            "Blocks: Kyma kcp-system/a differs from git in `metadata.annotations.tidegate.dev/modules-from`; check which is \
-          right, because `adopt release` removes this annotation as well; if git is right, annotate the definition with \
-          `tidegate.dev/adopt: \"true\"`"
-        ]
+        ["Blocks: Kyma kcp-system/a differs from git in `metadata.annotations.tidegate.dev/modules-from`; check \
+             which is right, because `adopt release` removes this annotation as well; if git is right, annotate the \
+             definition with `tidegate.dev/adopt: \"true\"`"]
     );
 }
 
@@ -125,11 +123,9 @@ fn what_a_release_removed_is_git_s_and_blocks_nothing() {
     let found = definitions(&[(id("a"), lost()), (id("b"), lost())], &BTreeMap::new());
     assert_eq!(
         lines(&found),
-        [
-            "Todo: 2 definitions in git say more than the control plane only in annotations that `adopt release` removes \
-          (tidegate.dev/module-path); git is right, and the control plane gets them with the ownership label: \
-          ModuleTemplate kcp-system/a, ModuleTemplate kcp-system/b"
-        ]
+        ["Todo: 2 definitions in git say more than the control plane only in annotations that `adopt release` \
+             removes (tidegate.dev/module-path); git is right, and the control plane gets them with the ownership \
+             label: ModuleTemplate kcp-system/a, ModuleTemplate kcp-system/b"]
     );
     assert!(may_begin(&found));
 }

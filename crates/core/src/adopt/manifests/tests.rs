@@ -351,7 +351,8 @@ fn modules_with_objects_in_git_have_no_way_back() {
 
 #[test]
 fn manifests_say_which_trees_of_git_runtimes_have() {
-    let in_git = |digit: &str| json!({"type": "git", "source": "kcp-system/landscape", "path": "modules/a/objects", "tree": digit.repeat(40)});
+    let in_git =
+        |digit: &str| json!({"type": "git", "source": "kcp-system/apps", "path": "a", "tree": digit.repeat(40)});
     let tree = |digit: &str| Some(digit.repeat(40).parse().unwrap());
     let manifests = [
         manifest("a", in_git("a")),
