@@ -87,11 +87,19 @@ const DECIDING: [&str; 4] = [label::BETA, label::INTERNAL, label::SKIP_RECONCILI
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let client = arguments.access.client().await?;
     let namespaces = control_plane::namespaces(&arguments.namespaces);
-    // Without its namespace, a landscape would look empty. An account of a pipeline may not read namespaces.
-    control_plane::check_namespaces(&client, &namespaces).await?;
     match (&arguments.landscape, &arguments.as_git) {
-        (Some(file), _) => landscape(&client, &namespaces, &arguments.labels, file).await,
-        (None, Some(folder)) => as_git::run(&client, &namespaces, folder).await,
+        (Some(file), _) => {
+            // The default is checked if nothing is there: an account of a pipeline may not read namespaces.
+            if !arguments.namespaces.is_empty() {
+                control_plane::check_namespaces(&client, &namespaces).await?;
+            }
+            landscape(&client, &namespaces, &arguments.labels, file).await
+        }
+        (None, Some(folder)) => {
+            // Without its namespace, a landscape would look empty.
+            control_plane::check_namespaces(&client, &namespaces).await?;
+            as_git::run(&client, &namespaces, folder).await
+        }
         (None, None) => bail!("use --landscape FILE or --as-git DIR"),
     }
 }
@@ -114,6 +122,9 @@ async fn landscape(client: &Client, namespaces: &[String], labels: &[String], pa
             tell!("error: {}", control_plane::conclude(&error).0);
             return Ok(Exit::Incomplete);
         }
+    }
+    if kymas.is_empty() && templates.is_empty() && releases.is_empty() && sources.is_empty() {
+        control_plane::check_namespaces(client, namespaces).await?;
     }
     let ModulesInRuntimes { objects, behind } = modules(client, namespaces, &templates).await;
     // The repository of the only source has all objects.

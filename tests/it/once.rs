@@ -56,7 +56,7 @@ async fn a_single_pass_waits_for_a_registry_although_it_may_not_create_events() 
     let says = |part: &str| report.not_done.iter().any(|line| line.contains(part));
     assert!(says("relay"), "{report:#?}");
     assert!(!says("cannot create events"), "{report:#?}");
-    let right = "user a cannot create events.events.k8s.io in namespace kcp-system";
+    let right = "user a cannot create events in API group events.k8s.io in namespace kcp-system";
     assert_eq!(report.notes, [format!("some Events are not written: {right}")]);
 }
 
@@ -67,7 +67,7 @@ async fn a_missing_right_to_create_events_is_a_note_of_a_pass_that_has_done_ever
     let report = stage.once(TIMEOUT, &[]).await;
     assert!(report.not_done.is_empty() && report.unusable.is_none(), "{report:#?}");
     let [note] = report.notes.as_slice() else { panic!("{report:#?}") };
-    assert!(note.ends_with("cannot create events.events.k8s.io in namespace kcp-system"), "{note}");
+    assert!(note.ends_with("cannot create events in API group events.k8s.io in namespace kcp-system"), "{note}");
 }
 
 async fn a_single_pass_for_which_a_right_is_granted_within_a_second_does_everything() {
