@@ -142,7 +142,7 @@ fn report(context: &Context, readiness: &Readiness, ending: Ending, absent: Vec<
     let known = if has_begun || context.observation.is_some() { problems(context, &overview) } else { Vec::new() };
     // One line for each subject.
     let with_others = |mut lines: Vec<String>, subjects: Vec<Subject>, what: &str| {
-        let others = unlisted(subjects, known.iter().chain(&lines));
+        let others = unlisted(subjects, &known.iter().chain(&lines));
         lines.extend(others.into_iter().map(|subject| format!("{subject}: {what}")));
         lines
     };
@@ -195,7 +195,7 @@ fn problems(context: &Context, overview: &Overview) -> Vec<String> {
 }
 
 /// The subjects that no line is about yet.
-fn unlisted<'a>(mut subjects: Vec<Subject>, lines: impl Iterator<Item = &'a String> + Clone) -> Vec<Subject> {
+fn unlisted<'a>(mut subjects: Vec<Subject>, lines: &(impl Iterator<Item = &'a String> + Clone)) -> Vec<Subject> {
     subjects.retain(|subject| {
         let begin = format!("{subject}: ");
         !lines.clone().any(|line| line.starts_with(&begin))
@@ -444,7 +444,7 @@ mod tests {
         let lines =
             ["runtime kcp-system/one: not ready", "watcher kcp-system/kyma-dev: the control plane serves no Gateways"];
         let lines = lines.map(str::to_owned);
-        let left = unlisted(subjects, lines.iter());
+        let left = unlisted(subjects, &lines.iter());
         assert_eq!(left, [Subject::Runtime(key("one-more")), Subject::Watcher(key("other"))]);
     }
 

@@ -183,7 +183,7 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
     let world = World::read(Arc::clone(&kcp), namespaces, istio, arguments.kcp_landscapes).await;
     let world = match world {
         Ok(world) => world,
-        Err(error) => return unreachable(subject, &shared, error, is_text),
+        Err(error) => return unreachable(subject, &shared, &error, is_text),
     };
     // Only now: a control plane that does not answer is said above. Without its kinds, a landscape looks empty.
     match cli::adopt::missing(&kcp).await {
@@ -212,10 +212,10 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
     let windows = given.maintenance.as_ref().map(WindowsAt::from);
     let mut intent = match intent::intend(&inputs, &world, (&components, windows), &comparer, &mut outcome).await {
         Ok(intent) => intent,
-        Err(error) => return unreachable(subject, &shared, error, is_text),
+        Err(error) => return unreachable(subject, &shared, &error, is_text),
     };
     if let Err(error) = virtual_services(&inputs, &world, &intent, &comparer, &mut outcome).await {
-        return unreachable(subject, &shared, error, is_text);
+        return unreachable(subject, &shared, &error, is_text);
     }
     let chosen = choose(arguments, &inputs.wanted.settings, &intent)?;
     // What is kept until a confirmation is not in the revision.
@@ -326,8 +326,8 @@ fn subject(loaded: &Loaded) -> Subject {
 
 /// The report if the control plane cannot be read. It contains only that error. Fails with it if it does not answer, or
 /// rejects the credentials, and only people read the result: as of every command, that is one sentence.
-fn unreachable(subject: Subject, shared: &Shared, error: Error, is_text: bool) -> anyhow::Result<Compared> {
-    let message = match ControlPlaneFailure::of(&error) {
+fn unreachable(subject: Subject, shared: &Shared, error: &Error, is_text: bool) -> anyhow::Result<Compared> {
+    let message = match ControlPlaneFailure::of(error) {
         Some(failure) if is_text => return Err(failure.into()),
         Some(failure) => failure.to_string(),
         None => error.to_string(),

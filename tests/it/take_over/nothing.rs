@@ -152,11 +152,14 @@ async fn what_a_control_plane_lacks_is_said_by_commands_that_take_nothing_over()
     let into = place.folder.path().join("export").display().to_string();
     let landscape: &[&str] = &["export", "--landscape", "-"];
     let as_git: &[&str] = &["export", "--as-git", &into];
-    for command in [landscape, as_git] {
+    let named: &[&str] = &["export", "--landscape", "-", "-n", "kcp-system"];
+    let lacks_namespace = async |place: &EmptyControlPlane, command: &[&str]| {
         let (text, errors, code) = place.run(command).await;
         let expected = "error: the control plane has no namespace kcp-system: select another with -n\n";
         assert_eq!((text.as_str(), errors.as_str(), code), ("", expected, 2), "{command:?}");
-    }
+    };
+    lacks_namespace(&place, named).await;
+    lacks_namespace(&place, as_git).await;
     let path = place.repository().display().to_string();
     let served = async |expected: &str| {
         for format in ["text", "json"] {
@@ -200,6 +203,7 @@ async fn what_a_control_plane_lacks_is_said_by_commands_that_take_nothing_over()
     // With all kinds and without the namespace, a landscape would look empty.
     let (place, client) = bare().await;
     harness::install_crds(&client, &crds(|_| true)).await;
+    lacks_namespace(&place, landscape).await;
     let path = place.repository().display().to_string();
     let (text, errors, code) = place.run(&["diff", &path, "--live"]).await;
     assert_eq!((text.as_str(), code), ("", 2), "{errors}");
