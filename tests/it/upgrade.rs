@@ -42,7 +42,7 @@ async fn upgrade(arguments: &[&str]) {
     let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
     let output = tokio::time::timeout(COMMAND_MAX, output).await.expect("it ends").unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(output.status.code(), Some(0), "{said}{}", String::from_utf8_lossy(&output.stdout));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(report["old"].as_str().unwrap().starts_with("tidegate "), "{report}");
     let steps: Vec<(String, bool)> = report["steps"]
