@@ -78,7 +78,7 @@ const FAILING_PAUSE: Duration = Duration::from_secs(1);
 const FAILING_MIN: Duration = Duration::from_secs(15);
 /// How often each of them must fail in that time.
 const FAILURES_MIN: u32 = 2;
-/// What is said of a subject that fails and has no line of its own.
+/// The line about a subject that fails, if nothing else names the reason.
 const FAILS: &str = "its passes fail, and the log says why";
 
 /// What is left when everything in the queue only fails.

@@ -238,7 +238,7 @@ fn has_inline_key(value: &[u8]) -> bool {
     str::from_utf8(value).is_ok_and(|text| text.contains("client-key-data"))
 }
 
-/// Whether a value is no text and no certificate.
+/// Whether a value is neither text nor a certificate.
 fn is_unreadable(value: &[u8]) -> bool {
     let is_text = |text: &str| text.chars().all(|c| !c.is_control() || c.is_whitespace());
     !str::from_utf8(value).is_ok_and(is_text) && certificates_in(value).is_empty()

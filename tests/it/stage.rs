@@ -150,7 +150,7 @@ impl Stage {
         self.once_until(std::future::pending(), timeout, more).await
     }
 
-    /// The same, of a daemon that is told to stop when `stop` completes.
+    /// The same, but the daemon must stop, as after a signal, when `stop` completes.
     pub(crate) async fn once_until(&self, stop: impl Future<Output = ()>, timeout: Duration, more: &[&str]) -> Report {
         let arguments = self.arguments("state", &self.landscape.kcp.kubeconfig_of(USER, ADMINISTRATORS), more);
         daemon::once(&arguments, Server::network(self.landscape.servers()), timeout, stop).await

@@ -41,11 +41,11 @@ pub(super) struct Contact {
     reported: Option<(Instant, WatchState)>,
     /// The state that a pass is to report next, once the queue has it.
     queued: Option<WatchState>,
-    /// The last broken state that users were told of, until probes come back again.
+    /// The last broken state that was reported to users, until probes come back again.
     alarm: Option<WatchState>,
 }
 
-/// What users are told of a state.
+/// A change of the state that the log and an Event report to users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     /// It is broken, or broken in another place.

@@ -98,7 +98,7 @@ impl Daemon {
     }
 }
 
-/// A single pass of a daemon in this process, which is told to stop when `stop` completes.
+/// A single pass of a daemon in this process, which must stop, as after a signal, when `stop` completes.
 pub(super) async fn once(
     arguments: &[String],
     network: Network,
