@@ -76,8 +76,8 @@ fn what_is_kept_of_a_secret_has_no_value_of_it() {
     assert_eq!(super::known("7", &values).is_self_signed, None);
 }
 
-/// Row 66: private keys are found in PEM, in DER and in key stores. A binary value that may be the key of a CA counts as
-/// one.
+/// Row 66: private keys are found in PEM, in DER and in key stores. A binary value that may be the key of a CA counts
+/// as one.
 #[test]
 fn r66_private_keys_are_found_in_all_formats_and_so_is_whose_they_are() {
     let certificate = |is_ca| {
